@@ -1,0 +1,155 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The task states. Succeeded, Failed and Cancelled are final.
+const (
+	Queued    = "queued"
+	Running   = "running"
+	Waiting   = "waiting"
+	Succeeded = "succeeded"
+	Failed    = "failed"
+	Cancelled = "cancelled"
+)
+
+// TaskRequest asks for a task.
+type TaskRequest struct {
+	Prompt string `json:"prompt,omitempty" maxLength:"1048576" doc:"What the agent is asked to do."`
+	Repo   Repo   `json:"repo" doc:"Where the source comes from."`
+	Agent  Agent  `json:"agent" doc:"What works on the repository."`
+	Setup  string `json:"setup,omitempty" maxLength:"65536" doc:"Shell command run before the agent."`
+	Verify string `json:"verify,omitempty" maxLength:"65536" doc:"Shell command that judges the patch in a fresh sandbox."`
+	Policy string `json:"policy,omitempty" maxLength:"1048576" doc:"Text of the policy file (YAML). Empty allows nothing."`
+}
+
+// Repo names the source. Exactly one of URL and Bundle is set.
+type Repo struct {
+	URL    string `json:"url,omitempty" maxLength:"4096" doc:"https URL, cloned inside the sandbox through the gateway."`
+	Bundle string `json:"bundle,omitempty" maxLength:"71" doc:"Digest of a git bundle uploaded before."`
+	Name   string `json:"name,omitempty" maxLength:"4096" doc:"For people: the path or URL the user gave."`
+	Ref    string `json:"ref,omitempty" maxLength:"1024" doc:"Branch, tag or commit. Empty: HEAD."`
+}
+
+// Agent says what works on the repository.
+type Agent struct {
+	Name string   `json:"name" maxLength:"64" doc:"The kind of agent; \"command\" is a plain command."`
+	Argv []string `json:"argv,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments of agent \"command\"."`
+}
+
+// Task is one request and what became of it.
+type Task struct {
+	ID           string     `json:"id"`
+	State        string     `json:"state"`
+	Reason       string     `json:"reason" doc:"Reason code; empty while all is well."`
+	Text         string     `json:"text,omitempty" doc:"The reason in words."`
+	RequestedBy  string     `json:"requestedBy"`
+	Repo         string     `json:"repo"`
+	Ref          string     `json:"ref"`
+	Commit       string     `json:"commit"`
+	Worker       string     `json:"worker"`
+	PolicyDigest string     `json:"policyDigest"`
+	Attempt      int        `json:"attempt"`
+	Stages       []Stage    `json:"stages" nullable:"false"`
+	Outputs      []Output   `json:"outputs" nullable:"false"`
+	Actions      []Action   `json:"actions" nullable:"false"`
+	Usage        Usage      `json:"usage"`
+	CreatedAt    time.Time  `json:"createdAt"`
+	EndedAt      *time.Time `json:"endedAt,omitempty"`
+}
+
+// Ended says whether the task's state is final.
+func (t Task) Ended() bool {
+	return t.State == Succeeded || t.State == Failed || t.State == Cancelled
+}
+
+// Stage is the latest run of one stage.
+type Stage struct {
+	Name      string     `json:"name"`
+	State     string     `json:"state" doc:"pending, running, succeeded, failed, skipped or cancelled."`
+	Reason    string     `json:"reason"`
+	Text      string     `json:"text,omitempty"`
+	Attempts  int        `json:"attempts"`
+	Sandbox   string     `json:"sandbox,omitempty"`
+	ExitCode  *int       `json:"exitCode,omitempty"`
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	EndedAt   *time.Time `json:"endedAt,omitempty"`
+}
+
+// Output is a thing the task leaves, kept by hash.
+type Output struct {
+	Name   string   `json:"name"`
+	Kind   string   `json:"kind" doc:"patch, report, log or file."`
+	Digest string   `json:"digest"`
+	Size   int64    `json:"size"`
+	Flags  []string `json:"flags" nullable:"false"`
+}
+
+// Action is an effect outside.
+type Action struct {
+	ID      string `json:"id"`
+	Kind    string `json:"kind"`
+	Target  string `json:"target"`
+	State   string `json:"state"`
+	Receipt string `json:"receipt,omitempty"`
+}
+
+// Usage counts what a task used.
+type Usage struct {
+	Sandboxes     int     `json:"sandboxes"`
+	WallSeconds   float64 `json:"wallSeconds"`
+	EgressAllowed int     `json:"egressAllowed"`
+	EgressDenied  int     `json:"egressDenied"`
+	BytesIn       int64   `json:"bytesIn"`
+	BytesOut      int64   `json:"bytesOut"`
+}
+
+// TaskList is one page of tasks, newest first.
+type TaskList struct {
+	Tasks []Task `json:"tasks" nullable:"false"`
+	Next  string `json:"next,omitempty" doc:"Give this as before to get the next page; empty on the last."`
+}
+
+// Event is one thing that happened to a task, in order.
+type Event struct {
+	Seq  int64           `json:"seq" doc:"Per task, from 1, without gaps."`
+	Task string          `json:"task"`
+	Time time.Time       `json:"time"`
+	Type string          `json:"type" doc:"task, stage, output or egress."`
+	Data json.RawMessage `json:"data" doc:"A Task without its lists, a Stage, an Output or an EgressRecord."`
+}
+
+// EgressRecord is one decision of the gateway, or the end of a connection.
+type EgressRecord struct {
+	Seq      int64     `json:"seq"`
+	Conn     int64     `json:"conn"`
+	Done     bool      `json:"done,omitempty"`
+	Time     time.Time `json:"time"`
+	Sandbox  string    `json:"sandbox"`
+	Task     string    `json:"task,omitempty"`
+	Stage    string    `json:"stage,omitempty"`
+	Name     string    `json:"name,omitempty"`
+	Address  string    `json:"address,omitempty"`
+	Port     uint16    `json:"port"`
+	Protocol string    `json:"protocol"`
+	SNI      string    `json:"sni,omitempty"`
+	Host     string    `json:"host,omitempty"`
+	Verdict  string    `json:"verdict" doc:"allowed or denied."`
+	Reason   string    `json:"reason,omitempty"`
+	Rule     string    `json:"rule,omitempty"`
+	BytesIn  int64     `json:"bytesIn,omitempty"`
+	BytesOut int64     `json:"bytesOut,omitempty"`
+}
+
+// EgressList is what the gateway decided for a task's sandboxes.
+type EgressList struct {
+	Records []EgressRecord `json:"records" nullable:"false"`
+}
+
+// Blob names uploaded bytes.
+type Blob struct {
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
