@@ -1,0 +1,14 @@
+// Command runsc is gVisor's runtime, built from the pinned module so that
+// nothing is downloaded by hand. It is built with CGO_ENABLED=0.
+package main
+
+import (
+	"gvisor.dev/gvisor/runsc/cli/maincli"
+	"gvisor.dev/gvisor/runsc/version"
+)
+
+func main() {
+	// Naming the version package here keeps its link-time variables in the binary.
+	_ = version.Version()
+	maincli.Main()
+}
