@@ -14,11 +14,11 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -39,13 +39,9 @@ type Client struct {
 	plain    bool
 }
 
-// secret is a token that no formatting prints.
-type secret string
-
-func (secret) String() string             { return "[sealed]" }
-func (secret) GoString() string           { return "[sealed]" }
-func (secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[sealed]") }
-func (secret) LogValue() slog.Value       { return slog.StringValue("[sealed]") }
+// secret is a token that printing a Client does not show: fmt follows no
+// pointer within a struct.
+type secret struct{ text *string }
 
 // Option changes how a client behaves.
 type Option func(*Client)
@@ -74,7 +70,7 @@ func New(base, token string, opts ...Option) (*Client, error) {
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	c := &Client{
-		base: u, token: secret(strings.TrimSpace(token)), patience: 30 * time.Second, silence: 45 * time.Second,
+		base: u, token: secret{new(strings.TrimSpace(token))}, patience: 30 * time.Second, silence: 45 * time.Second,
 		http: &http.Client{
 			Transport: &http.Transport{
 				DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
@@ -163,8 +159,8 @@ func (c *Client) try(ctx context.Context, k call) (*http.Response, error) {
 		req.ContentLength = k.size
 		req.Header.Set("Content-Type", k.kind)
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+string(c.token))
+	if *c.token.text != "" {
+		req.Header.Set("Authorization", "Bearer "+*c.token.text)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -217,6 +213,10 @@ func worthRetry(err error, once bool) bool {
 	var p *api.Problem
 	if errors.As(err, &p) {
 		return !once && p.Status >= 502 && p.Status <= 504
+	}
+	var cert *tls.CertificateVerificationError
+	if errors.As(err, &cert) {
+		return false
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {

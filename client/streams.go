@@ -271,4 +271,3 @@ func (q *quiet) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
-
