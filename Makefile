@@ -1,0 +1,62 @@
+# Cofferdam: the two commands a newcomer needs are `make demo` and `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath
+
+BIN      := $(CURDIR)/bin
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-guest runsc
+
+.PHONY: build demo test test-unit test-root bench soak lint tools clean
+
+## build: every program into bin/
+build:
+	mkdir -p $(BIN)
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+	cd engine && go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/cofferdam-engine
+
+## tools: the Debian packages the programs and tests call (git, curl, …)
+tools:
+	.ci/packages
+
+## demo: install, build, start the platform, fix a real bug in a sandbox, verify the receipt
+demo: tools build
+	demo/run
+
+## test: everything, as CI runs it (root)
+test: tools build lint-house test-unit test-root
+
+.PHONY: lint-house
+lint-house:
+	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these files'; exit 1; }
+	go vet ./...
+	go vet -tags root ./...
+	cd engine && go vet ./...
+
+## test-unit: no root needed, fast
+test-unit:
+	go test ./...
+
+## test-root: real gVisor, real namespaces, kill -9; one package at a time since they share the machine
+test-root: build
+	cd engine && go test -timeout 15m ./...
+	COFFERDAM_BIN=$(BIN) go test -tags root -p 1 -timeout 60m ./...
+
+## bench: ratios side by side in one run; prints the table of docs/benchmarks.md
+bench: tools build
+	COFFERDAM_BIN=$(BIN) go run ./test/bench
+
+## soak: volume and hours of fuzzing; not in CI
+soak: build
+	COFFERDAM_BIN=$(BIN) test/soak
+
+## lint: the opt-in linters of .golangci.yml
+lint: lint-house
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...
+
+clean:
+	rm -rf $(BIN)

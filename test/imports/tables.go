@@ -1,0 +1,69 @@
+package imports
+
+// noIO is what a pure room may not use.
+func noIO() []string {
+	return []string{"os", "os/exec", "net", "net/http", "io/ioutil", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "database/sql", "log", "log/slog"}
+}
+
+// Rooms is the first table: what a room may import. The reasons stand in
+// internal/README.md.
+func Rooms() map[string]Room {
+	const task, sandbox, stage = "internal/task", "internal/sandbox", "internal/stage"
+	return map[string]Room{
+		"api":                          {},
+		"client":                       {Rooms: []string{"api"}},
+		"internal/task":                {Not: noIO()},
+		"internal/policy":              {Rooms: []string{task}, Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
+		"internal/stage":               {Rooms: []string{task, sandbox}, Not: noIO()},
+		"internal/stage/steps":         {Rooms: []string{task, sandbox, stage}, Not: []string{"os/exec", "net", "net/http"}},
+		"internal/stage/temporal":      {Rooms: []string{task, sandbox, stage}, Foreign: []string{"go.temporal.io", "google.golang.org/protobuf", "google.golang.org/grpc"}},
+		"internal/sandbox":             {Rooms: []string{task}},
+		"internal/sandbox/ledger":      {Foreign: []string{"golang.org/x/sys"}},
+		"internal/sandbox/gvisor":      {Rooms: []string{task, sandbox, "internal/guest"}, Foreign: []string{"golang.org/x/sys", "github.com/opencontainers/runtime-spec", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sync"}},
+		"internal/sandbox/sandboxtest": {Rooms: []string{task, sandbox}, Any: true},
+		"internal/guest":               {Foreign: []string{"golang.org/x/sys"}},
+		"internal/egress":              {Rooms: []string{task, "internal/policy"}, Foreign: []string{"gvisor.dev/gvisor/pkg", "github.com/miekg/dns", "golang.org/x/sys", "golang.org/x/net", "golang.org/x/time"}},
+		"internal/egress/keeper":       {Rooms: []string{task, sandbox, "internal/egress/handover"}, Foreign: []string{"golang.org/x/sys"}},
+		"internal/egress/handover":     {Rooms: []string{task}, Foreign: []string{"golang.org/x/sys"}},
+		"internal/audit":               {Rooms: []string{task}, Foreign: []string{"golang.org/x/mod/sumdb", "github.com/gowebpki/jcs"}},
+		"internal/output":              {Rooms: []string{task}, Foreign: []string{"gocloud.dev"}},
+		"internal/store":               {Rooms: []string{task, sandbox, stage, "internal/audit"}, Foreign: []string{"github.com/uptrace/bun", "github.com/pressly/goose/v3", "modernc.org/sqlite"}},
+		"internal/identity":            {Rooms: []string{task}},
+		"internal/fleet":               {Rooms: []string{task, sandbox, stage}, Foreign: []string{"github.com/hashicorp/yamux"}},
+		"internal/fleet/link":          {Rooms: []string{task, sandbox}, Foreign: []string{"github.com/hashicorp/yamux"}},
+		"internal/worker":              {Rooms: []string{task, sandbox, "internal/fleet/link"}},
+		"internal/server":              {Rooms: []string{"api", task, sandbox, stage, "internal/identity"}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
+		"internal/cli":                 {Rooms: []string{"api", "client", "internal/audit", "internal/supervise"}, Foreign: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "charm.land/lipgloss/v2", "golang.org/x/term", "golang.org/x/sys"}},
+		"internal/supervise":           {Foreign: []string{"golang.org/x/sys"}},
+		"internal/testenv":             {Rooms: []string{"api", "client"}, Any: true},
+	}
+}
+
+// Programs is the second table: what a program may not reach.
+func Programs() map[string]Program {
+	vendors := []string{"gvisor.dev", "go.temporal.io", "modernc.org", "gocloud.dev"}
+	return map[string]Program{
+		"cofferdam": {Not: append([]string{
+			"internal/server", "internal/store", "internal/stage", "internal/sandbox", "internal/guest", "internal/egress",
+			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv",
+		}, vendors...)},
+		"cofferdamd": {Not: []string{
+			"gvisor.dev", "internal/sandbox/gvisor", "internal/sandbox/ledger", "internal/guest", "internal/egress", "internal/worker",
+			"internal/cli", "internal/supervise", "internal/testenv", "client", "go.temporal.io/server",
+		}},
+		"cofferdam-worker": {Not: []string{
+			"internal/action", "internal/credential", "internal/store", "internal/policy", "internal/audit", "internal/output", "internal/stage",
+			"internal/server", "internal/identity", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
+		}},
+		"cofferdam-gateway": {Not: []string{
+			"internal/sandbox/gvisor", "internal/guest", "internal/store", "internal/stage", "internal/server", "internal/audit", "internal/output",
+			"internal/fleet", "internal/worker", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
+		}},
+		"cofferdam-guest": {Not: []string{
+			"internal/task", "internal/policy", "internal/stage", "internal/sandbox", "internal/egress", "internal/store", "internal/audit",
+			"internal/output", "internal/server", "internal/identity", "internal/fleet", "internal/worker", "internal/cli", "internal/supervise",
+			"internal/testenv", "api", "client", "gvisor.dev", "go.temporal.io", "internal/guest/host", "net", "net/http",
+		}},
+		"runsc": {Not: []string{"internal", "api", "client"}},
+	}
+}
