@@ -24,4 +24,5 @@ type EgressRecord struct {
 	Rule     string    `json:"rule,omitempty"`
 	BytesIn  int64     `json:"bytesIn,omitempty"`  // into the sandbox; in Done records
 	BytesOut int64     `json:"bytesOut,omitempty"` // out of the sandbox; in Done records
+	Count    int64     `json:"count,omitempty"`    // this record stands for so many alike refusals after the first; 0: for one
 }
