@@ -1,0 +1,259 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// maxTar is the largest tar stream that is taken; the sandbox's own disk limit
+// is usually smaller.
+const maxTar = 64 << 30
+
+func (s *Server) describeSandboxes() {
+	register(s, operation{id: "create-sandbox", method: http.MethodPost, path: "/v1/sandboxes", access: users, max: 2 << 20,
+		status: http.StatusCreated, summary: "Make a sandbox without a task"}, s.createSandbox)
+	register(s, operation{id: "list-sandboxes", method: http.MethodGet, path: "/v1/sandboxes", access: users,
+		summary: "List one's own sandboxes; an admin's list has everyone's"}, s.listSandboxes)
+	register(s, operation{id: "get-sandbox", method: http.MethodGet, path: "/v1/sandboxes/{id}", access: users, summary: "One sandbox and its commands"}, s.getSandbox)
+	register(s, operation{id: "remove-sandbox", method: http.MethodDelete, path: "/v1/sandboxes/{id}", access: users,
+		summary: "End a sandbox and everything in it"}, s.removeSandbox)
+	register(s, operation{id: "put-files", method: http.MethodPut, path: "/v1/sandboxes/{id}/files", access: users, max: maxTar,
+		body: "application/x-tar", summary: "Unpack a tar stream in a sandbox"}, s.putFiles)
+	register(s, operation{id: "get-files", method: http.MethodGet, path: "/v1/sandboxes/{id}/files", access: users, kind: "application/x-tar",
+		summary: "A file or folder of a sandbox as a tar stream"}, s.getFiles)
+}
+
+type sandboxPath struct {
+	ID string `path:"id" maxLength:"64"`
+}
+
+type sandboxOutput struct {
+	Location string `header:"Location"`
+	Body     api.Sandbox
+}
+
+type createSandboxInput struct{ Body api.SandboxRequest }
+
+func (s *Server) createSandbox(ctx context.Context, in *createSandboxInput) (*sandboxOutput, error) {
+	p, req := who(ctx), in.Body
+	plan, err := s.need.Policies.Compile(task.Spec{Policy: req.Policy})
+	if err != nil {
+		return nil, policyProblem(err)
+	}
+	id := req.ID
+	if id == "" {
+		id = "sb-" + randomName(16)
+	}
+	req.ID = ""
+	canonical, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox request: %w", err)
+	}
+	sum := sha256.Sum256(canonical)
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	owner, first, err := s.need.Owners.ClaimSandbox(ctx, id, p.User, digest)
+	if err != nil {
+		return nil, err
+	}
+	if owner != p.User || first != digest {
+		return nil, task.Fail(task.InputConflict, "the id "+id+" is taken by another sandbox", nil)
+	}
+	rules := plan.Rules[task.Agent]
+	spec := sandbox.Spec{ID: id, Role: "manual", Root: "host", Network: len(rules) > 0, Limits: narrowed(plan.Limits, req.Limits, req.Policy != "")}
+	spec.Expires = s.now().Add(24 * time.Hour)
+	if req.ExpireSeconds > 0 {
+		spec.Expires = s.now().Add(time.Duration(req.ExpireSeconds) * time.Second)
+	}
+	facts := map[string]any{"sandbox": id, "owner": p.User, "policyDigest": plan.Digest, "network": spec.Network}
+	if err := s.need.Audit.Record(ctx, "", "sandbox.create/"+id, "sandbox.create", seenBy, facts); err != nil {
+		return nil, err
+	}
+	worker, info, err := s.need.Places.Create(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Network {
+		grant := task.Grant{Stage: task.Agent, Sandbox: id, PolicyDigest: plan.Digest, Rules: slices.Clone(rules)}
+		if err := s.need.Places.Grant(ctx, grant); err != nil {
+			// A sandbox that is not what was asked for must not stay behind.
+			return nil, errors.Join(err, s.need.Places.Destroy(context.WithoutCancel(ctx), id))
+		}
+	}
+	return &sandboxOutput{Location: "/v1/sandboxes/" + id, Body: apiSandbox(p.User, worker, info)}, nil
+}
+
+// seenBy is who tells the facts that the server records.
+const seenBy = "control plane"
+
+// narrowed applies a request's limits: below the policy's when there is a
+// policy, else instead of the defaults.
+func narrowed(l task.Limits, r *api.Limits, policy bool) task.Limits {
+	l = l.WithDefaults()
+	if r == nil {
+		return l
+	}
+	set := func(into *int64, v int64) {
+		if v > 0 && (!policy || v < *into) {
+			*into = v
+		}
+	}
+	set(&l.MilliCPU, r.MilliCPU)
+	set(&l.Memory, r.Memory)
+	set(&l.PIDs, r.PIDs)
+	set(&l.Disk, r.Disk)
+	set(&l.Output, r.Output)
+	set((*int64)(&l.Time), int64(seconds(r.TimeSeconds)))
+	return l
+}
+
+// owner says whose a sandbox is: its task's requester, or who made it.
+func (s *Server) owner(ctx context.Context, id, taskOf string) (string, error) {
+	if taskOf == "" {
+		return s.need.Owners.SandboxOwner(ctx, id)
+	}
+	t, err := s.need.Tasks.Task(ctx, taskOf)
+	return t.RequestedBy, err
+}
+
+type sandboxListOutput struct {
+	Lost []string `header:"Cofferdam-Lost-Workers" doc:"Workers that did not answer; their sandboxes are missing."`
+	Body api.SandboxList
+}
+
+func (s *Server) listSandboxes(ctx context.Context, _ *struct{}) (*sandboxListOutput, error) {
+	all, lost, err := s.need.Places.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &sandboxListOutput{Lost: lost, Body: api.SandboxList{Sandboxes: []api.Sandbox{}}}
+	for _, i := range all {
+		owner, err := s.owner(ctx, i.ID, i.Task)
+		if err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		if who(ctx).May(owner) {
+			out.Body.Sandboxes = append(out.Body.Sandboxes, apiSandbox(owner, i.Worker, i.Info))
+		}
+	}
+	slices.SortFunc(out.Body.Sandboxes, func(a, b api.Sandbox) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+func (s *Server) getSandbox(ctx context.Context, in *sandboxPath) (*sandboxOutput, error) {
+	if !sandbox.ValidID(in.ID) {
+		return nil, notFound("sandbox", in.ID)
+	}
+	owner, err := s.need.Owners.SandboxOwner(ctx, in.ID)
+	claimed := err == nil
+	switch {
+	case err != nil && !isNotFound(err):
+		return nil, err
+	case claimed && !who(ctx).May(owner):
+		return nil, notFound("sandbox", in.ID)
+	}
+	i, err := s.need.Places.Info(ctx, in.ID)
+	if isNotFound(err) || err != nil && !claimed && !who(ctx).May("") {
+		return nil, notFound("sandbox", in.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !claimed {
+		// A task's sandbox, or one that the record forgot: that is an admin's.
+		if owner, err = s.owner(ctx, in.ID, i.Task); err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		if !who(ctx).May(owner) {
+			return nil, notFound("sandbox", in.ID)
+		}
+	}
+	return &sandboxOutput{Body: apiSandbox(owner, i.Worker, i.Info)}, nil
+}
+
+// own refuses a sandbox that the principal did not make. A task's sandbox is
+// never one: what works in it is the record's business, and a hand from outside
+// would make the task's receipt say something untrue.
+func (s *Server) own(ctx context.Context, id string) error {
+	if !sandbox.ValidID(id) {
+		return notFound("sandbox", id)
+	}
+	owner, err := s.need.Owners.SandboxOwner(ctx, id)
+	if isNotFound(err) || err == nil && !who(ctx).May(owner) {
+		return notFound("sandbox", id)
+	}
+	return err
+}
+
+func (s *Server) removeSandbox(ctx context.Context, in *sandboxPath) (*struct{}, error) {
+	if err := s.own(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	if err := s.need.Places.Destroy(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	facts := map[string]any{"sandbox": in.ID, "by": who(ctx).User}
+	return nil, s.need.Audit.Record(ctx, "", "sandbox.remove/"+in.ID, "sandbox.remove", seenBy, facts)
+}
+
+type putFilesInput struct {
+	ID  string `path:"id" maxLength:"64"`
+	Dir string `query:"dir" required:"true" maxLength:"4096" doc:"Absolute path of the folder to unpack beneath."`
+	upload
+}
+
+func (s *Server) putFiles(ctx context.Context, in *putFilesInput) (*struct{}, error) {
+	if err := s.own(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	if err := absolute("query.dir", in.Dir); err != nil {
+		return nil, err
+	}
+	return nil, bodyFailure(s.need.Files.Put(ctx, in.ID, in.Dir, in.body))
+}
+
+// absolute refuses paths that don't mean one place.
+func absolute(field, p string) error {
+	if !path.IsAbs(p) || strings.ContainsRune(p, 0) || slices.Contains(strings.Split(p, "/"), "..") {
+		return invalid(field, "must be an absolute path without ..")
+	}
+	return nil
+}
+
+type getFilesInput struct {
+	ID   string `path:"id" maxLength:"64"`
+	Path string `query:"path" required:"true" maxLength:"4096" doc:"Absolute path of a file or folder."`
+}
+
+func (s *Server) getFiles(ctx context.Context, in *getFilesInput) (*raw, error) {
+	if err := s.own(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	if err := absolute("query.path", in.Path); err != nil {
+		return nil, err
+	}
+	tar, err := s.need.Files.Get(ctx, in.ID, in.Path, nil)
+	if err != nil {
+		return nil, err
+	}
+	header := map[string]string{"Content-Disposition": attachment(in.ID + ".tar")}
+	return s.stream("application/x-tar", header, func(ctx context.Context, w *answer) error {
+		defer tar.Close()
+		defer context.AfterFunc(ctx, func() { _ = tar.Close() })()
+		_, err := io.Copy(w, tar)
+		return err
+	}), nil
+}

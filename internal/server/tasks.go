@@ -1,0 +1,358 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// maxBundle is the largest git bundle that is taken.
+const maxBundle = 1 << 30
+
+func (s *Server) describeTasks() {
+	register(s, operation{id: "upload-bundle", method: http.MethodPost, path: "/v1/bundles", access: users, max: maxBundle,
+		body: "application/x-git-bundle", status: http.StatusCreated, summary: "Upload a git bundle for tasks to work on"}, s.uploadBundle)
+	register(s, operation{id: "create-task", method: http.MethodPost, path: "/v1/tasks", access: users, max: 4 << 20,
+		status: http.StatusCreated, summary: "Ask for a task; 200 when the idempotency key made it before"}, s.createTask)
+	register(s, operation{id: "list-tasks", method: http.MethodGet, path: "/v1/tasks", access: users, summary: "List tasks, newest first"}, s.listTasks)
+	register(s, operation{id: "get-task", method: http.MethodGet, path: "/v1/tasks/{id}", access: users, summary: "One task and what became of it"}, s.getTask)
+	register(s, operation{id: "cancel-task", method: http.MethodPost, path: "/v1/tasks/{id}/cancel", access: users,
+		status: http.StatusAccepted, summary: "Ask for a task's end"}, s.cancelTask)
+	register(s, operation{id: "watch-task", method: http.MethodGet, path: "/v1/tasks/{id}/events", access: users, kind: "text/event-stream",
+		summary: "What happens to a task, as server-sent events; ends with an event of type end when the task has ended"}, s.watchTask)
+	register(s, operation{id: "read-log", method: http.MethodGet, path: "/v1/tasks/{id}/logs", access: users, kind: "application/octet-stream",
+		summary: "The log of one stage"}, s.readLog)
+	register(s, operation{id: "get-output", method: http.MethodGet, path: "/v1/tasks/{id}/outputs/{name}", access: users, kind: "application/octet-stream",
+		summary: "The bytes of one output"}, s.getOutput)
+	register(s, operation{id: "get-receipt", method: http.MethodGet, path: "/v1/tasks/{id}/receipt", access: users, kind: "application/json",
+		summary: "The signed receipt of a task that has ended"}, s.getReceipt)
+	register(s, operation{id: "list-egress", method: http.MethodGet, path: "/v1/tasks/{id}/egress", access: users,
+		summary: "What the gateway decided for a task's sandboxes"}, s.listEgress)
+}
+
+type taskPath struct {
+	ID string `path:"id" maxLength:"64"`
+}
+
+var taskID = regexp.MustCompile(`^t-[a-z2-7]{16}$`)
+
+// task returns a task that the principal may see.
+func (s *Server) task(ctx context.Context, id string) (task.Task, error) {
+	if !taskID.MatchString(id) {
+		return task.Task{}, notFound("task", id)
+	}
+	t, err := s.need.Tasks.Task(ctx, id)
+	if isNotFound(err) || err == nil && !who(ctx).May(t.RequestedBy) {
+		return task.Task{}, notFound("task", id)
+	}
+	return t, err
+}
+
+func isNotFound(err error) bool {
+	var f *task.Failure
+	return errors.As(err, &f) && f.Reason == task.InputNotFound
+}
+
+type blobOutput struct{ Body api.Blob }
+
+func (s *Server) uploadBundle(ctx context.Context, in *upload) (*blobOutput, error) {
+	r := bufio.NewReader(in.body)
+	head, err := r.Peek(len(bundleV2))
+	if err != nil && err != io.EOF {
+		return nil, bodyFailure(err)
+	}
+	if !bytes.Equal(head, []byte(bundleV2)) && !bytes.Equal(head, []byte(bundleV3)) {
+		return nil, invalid("body", "is not a git bundle (git bundle create - --all makes one)")
+	}
+	digest, size, err := s.need.Blobs.Put(ctx, r, maxBundle)
+	if err != nil {
+		return nil, bodyFailure(err)
+	}
+	return &blobOutput{api.Blob{Digest: string(digest), Size: size}}, nil
+}
+
+// The first lines of the two forms of git bundles (gitformat-bundle).
+const (
+	bundleV2 = "# v2 git bundle\n"
+	bundleV3 = "# v3 git bundle\n"
+)
+
+type createTaskInput struct {
+	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"The same key with the same request gives the same task."`
+	Body api.TaskRequest
+}
+
+type taskOutput struct {
+	Status   int
+	Location string `header:"Location"`
+	Body     api.Task
+}
+
+func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutput, error) {
+	p := who(ctx)
+	spec := specOf(in.Body)
+	if err := s.checkSpec(ctx, spec); err != nil {
+		return nil, err
+	}
+	plan, err := s.need.Policies.Compile(spec)
+	if err != nil {
+		return nil, policyProblem(err)
+	}
+	canonical, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("task request: %w", err)
+	}
+	sum := sha256.Sum256(canonical)
+	key := in.Key
+	if key == "" {
+		key = "none-" + randomName(26)
+	}
+	repo := spec.Repo.Name
+	if repo == "" {
+		repo = spec.Repo.URL
+	}
+	if repo == "" {
+		repo = string(spec.Repo.Bundle)
+	}
+	t := task.Task{
+		ID: "t-" + randomName(16), State: task.Queued, RequestedBy: p.User, Repo: repo, Ref: spec.Repo.Ref,
+		PolicyDigest: plan.Digest, Spec: spec, CreatedAt: s.now().UTC(),
+		// Keys are each user's own: nobody learns of another's by guessing.
+		IdempotencyKey: p.User + "/" + key,
+	}
+	made, created, err := s.need.Tasks.CreateTask(ctx, t, "sha256:"+hex.EncodeToString(sum[:]))
+	if err != nil {
+		return nil, err
+	}
+	out := &taskOutput{Status: http.StatusOK, Location: "/v1/tasks/" + made.ID, Body: apiTask(made)}
+	if created {
+		out.Status = http.StatusCreated
+	}
+	if !made.State.Ended() {
+		// The row is there: a reconciler starts what can't be started now.
+		if err := s.need.Engine.Start(context.WithoutCancel(ctx), made.ID); err != nil {
+			s.log.WarnContext(ctx, "task will be started later", "task", made.ID, "error", err.Error())
+		}
+	}
+	return out, nil
+}
+
+// checkSpec refuses what can't be carried out, by field.
+func (s *Server) checkSpec(ctx context.Context, spec task.Spec) error {
+	switch {
+	case spec.Agent.Name != "command":
+		return invalid("body.agent.name", "must be \"command\", the only kind of agent there is")
+	case len(spec.Agent.Argv) == 0 || spec.Agent.Argv[0] == "":
+		return invalid("body.agent.argv", "must name the program to run")
+	case (spec.Repo.URL == "") == (spec.Repo.Bundle == ""):
+		return invalid("body.repo", "must have exactly one of url and bundle")
+	case strings.HasPrefix(spec.Repo.Ref, "-") || strings.ContainsFunc(spec.Repo.Ref, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return invalid("body.repo.ref", "is not the name of a branch, a tag or a commit")
+	}
+	for _, f := range []struct{ name, text string }{
+		{"body.setup", spec.Setup}, {"body.verify", spec.Verify}, {"body.repo.name", spec.Repo.Name}, {"body.agent.argv", strings.Join(spec.Agent.Argv, "")},
+	} {
+		if strings.ContainsRune(f.text, 0) {
+			return invalid(f.name, "must not hold a NUL character")
+		}
+	}
+	if spec.Repo.Bundle == "" {
+		return nil
+	}
+	if !validDigest(spec.Repo.Bundle) {
+		return invalid("body.repo.bundle", "must be sha256: and 64 lowercase hex digits")
+	}
+	blob, err := s.need.Blobs.Open(ctx, spec.Repo.Bundle)
+	if isNotFound(err) {
+		text := "no such bundle; upload it to /v1/bundles first"
+		return wrongField(task.Fail(task.InputRepository, "body.repo.bundle: "+text, err), "body.repo.bundle", text)
+	}
+	if err != nil {
+		return err
+	}
+	return blob.Close()
+}
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func validDigest(d task.Digest) bool { return digestPattern.MatchString(string(d)) }
+
+// policyProblem names the field of the request that holds the policy; the text
+// names line and field within it.
+func policyProblem(err error) error {
+	var f *task.Failure
+	if errors.As(err, &f) && f.Reason == task.InputPolicy {
+		return wrongField(err, "body.policy", f.Text)
+	}
+	return err
+}
+
+type listTasksInput struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Before string `query:"before" maxLength:"64" doc:"Only tasks older than this one: the next of the page before."`
+}
+
+type taskListOutput struct{ Body api.TaskList }
+
+func (s *Server) listTasks(ctx context.Context, in *listTasksInput) (*taskListOutput, error) {
+	if in.Before != "" && !taskID.MatchString(in.Before) {
+		return nil, invalid("query.before", "must be the id of a task")
+	}
+	owner := who(ctx).User
+	if who(ctx).May("") { // an admin
+		owner = ""
+	}
+	// One more than asked for, to know whether there is a next page.
+	list, err := s.need.Tasks.Tasks(ctx, owner, in.Limit+1, in.Before)
+	if err != nil {
+		return nil, err
+	}
+	out := &taskListOutput{api.TaskList{Tasks: []api.Task{}}}
+	for i, t := range list {
+		if i == in.Limit {
+			out.Body.Next = list[i-1].ID
+			break
+		}
+		out.Body.Tasks = append(out.Body.Tasks, apiTask(t))
+	}
+	return out, nil
+}
+
+func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error) {
+	t, err := s.task(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &taskOutput{Status: http.StatusOK, Body: apiTask(t)}, nil
+}
+
+func (s *Server) cancelTask(ctx context.Context, in *taskPath) (*taskOutput, error) {
+	t, err := s.task(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	open, err := s.need.Tasks.RequestCancel(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	if open {
+		// The row says so: a reconciler cancels what can't be cancelled now.
+		if err := s.need.Engine.Cancel(context.WithoutCancel(ctx), t.ID); err != nil {
+			s.log.WarnContext(ctx, "task will be cancelled later", "task", t.ID, "error", err.Error())
+		}
+	}
+	if t, err = s.need.Tasks.Task(ctx, t.ID); err != nil {
+		return nil, err
+	}
+	return &taskOutput{Status: http.StatusAccepted, Body: apiTask(t)}, nil
+}
+
+type outputPath struct {
+	ID   string `path:"id" maxLength:"64"`
+	Name string `path:"name" maxLength:"512"`
+}
+
+func (s *Server) getOutput(ctx context.Context, in *outputPath) (*raw, error) {
+	t, err := s.task(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range t.Outputs {
+		if o.Name != in.Name {
+			continue
+		}
+		blob, err := s.need.Blobs.Open(ctx, o.Digest)
+		if err != nil {
+			return nil, err
+		}
+		header := map[string]string{
+			"Content-Length":      strconv.FormatInt(o.Size, 10),
+			"Content-Disposition": attachment(t.ID + "-" + o.Name),
+			"Cofferdam-Digest":    string(o.Digest),
+			"Digest":              digestHeader(o.Digest),
+		}
+		return s.stream("application/octet-stream", header, func(_ context.Context, w *answer) error {
+			defer blob.Close()
+			n, err := io.Copy(w, blob)
+			if err == nil && n != o.Size {
+				err = fmt.Errorf("output %s of %s: %d bytes, recorded %d", o.Name, t.ID, n, o.Size)
+			}
+			return err
+		}), nil
+	}
+	return nil, notFound("output", in.Name)
+}
+
+// attachment keeps browsers from showing what came out of a sandbox.
+func attachment(name string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || strings.ContainsRune(`/\:"`, r) {
+			return '_'
+		}
+		return r
+	}, name)
+	if v := mime.FormatMediaType("attachment", map[string]string{"filename": safe}); v != "" {
+		return v
+	}
+	return "attachment"
+}
+
+func (s *Server) getReceipt(ctx context.Context, in *taskPath) (*raw, error) {
+	t, err := s.task(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !t.State.Ended() {
+		return nil, task.Fail(task.InputConflict, "task "+t.ID+" has not ended; its receipt is made when it has", nil)
+	}
+	receipt, err := s.need.Audit.Receipt(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	header := map[string]string{"Content-Length": strconv.Itoa(len(receipt)), "Content-Disposition": attachment(t.ID + "-receipt.json")}
+	return s.stream("application/json", header, func(_ context.Context, w *answer) error {
+		_, err := w.Write(receipt)
+		return err
+	}), nil
+}
+
+type egressOutput struct{ Body api.EgressList }
+
+func (s *Server) listEgress(ctx context.Context, in *taskPath) (*egressOutput, error) {
+	t, err := s.task(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.need.Events.Egress(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &egressOutput{api.EgressList{Records: []api.EgressRecord{}}}
+	for _, r := range records {
+		out.Body.Records = append(out.Body.Records, apiEgress(r))
+	}
+	return out, nil
+}
+
+// randomName is n characters of lowercase base32.
+func randomName(n int) string {
+	b := make([]byte, (n*5+7)/8)
+	_, _ = rand.Read(b) // never fails (crypto/rand since Go 1.24)
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b))[:n]
+}
