@@ -48,7 +48,7 @@ test-root: build
 
 ## bench: ratios side by side in one run; prints the table of docs/benchmarks.md
 bench: tools build
-	COFFERDAM_BIN=$(BIN) go run ./test/bench
+	COFFERDAM_BIN=$(BIN) go test -tags bench -count 1 -timeout 30m -run TestBench -v ./test/bench
 
 ## soak: volume and hours of fuzzing; not in CI
 soak: build

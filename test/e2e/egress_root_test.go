@@ -65,9 +65,9 @@ func TestRealInstallThroughTheGateway(t *testing.T) {
 // tried, and the upstream saw nothing.
 func TestRefusalsSpeakAndReachNothing(t *testing.T) {
 	up := serve(t, "127.0.0.1:0")
-	ns := names(t, map[string]string{"ok.test.": "127.0.0.1", "no.test.": "127.0.0.1"})
+	ns := testenv.Names(t, map[string]string{"ok.test.": "127.0.0.1", "no.test.": "127.0.0.1"})
 	e := testenv.Start(t, testenv.Config{
-		DNS:            ns.addr,
+		DNS:            ns.Addr,
 		OperatorPolicy: fmt.Sprintf("version: 1\nprivate:\n  - {host: ok.test, ports: [%d]}\n", up.port),
 	})
 	box := sandboxOf(t, e, api.SandboxRequest{Policy: fmt.Sprintf("version: 1\nagent: {network: {allow: [{host: ok.test, ports: [%d]}]}}\n", up.port)})
@@ -94,15 +94,15 @@ func TestRefusalsSpeakAndReachNothing(t *testing.T) {
 	if n := up.bytes.Load() - base; n != 0 {
 		t.Errorf("the upstream saw %d bytes of refused connections", n)
 	}
-	if asked := ns.asked("no.test"); len(asked) != 0 {
+	if asked := ns.Asked("no.test"); len(asked) != 0 {
 		t.Errorf("a name that is not allowed was looked up: %q", asked)
 	}
 }
 
 // B04: no query leaves for a name that is not allowed, not even from the gateway.
 func TestNamesAreNoExit(t *testing.T) {
-	ns := names(t, map[string]string{"ok.test.": "127.0.0.1"})
-	e := testenv.Start(t, testenv.Config{DNS: ns.addr})
+	ns := testenv.Names(t, map[string]string{"ok.test.": "127.0.0.1"})
+	e := testenv.Start(t, testenv.Config{DNS: ns.Addr})
 	box := sandboxOf(t, e, api.SandboxRequest{Policy: "version: 1\nagent: {network: {allow: [{host: ok.test}]}}\n"})
 	out, _ := execIn(t, e, box.ID, `s=$(echo secret | od -An -tx1 | tr -d ' \n')
 getent hosts $s.x.no.test; getent ahostsv6 $s.y.no.test
@@ -131,10 +131,10 @@ P`)
 	if strings.Contains(out, "LEAK") || strings.Contains(out, "slow") {
 		t.Errorf("says %q", out)
 	}
-	if asked := ns.asked("no.test"); len(asked) != 0 {
+	if asked := ns.Asked("no.test"); len(asked) != 0 {
 		t.Errorf("%d queries left: %q", len(asked), asked)
 	}
-	if asked := ns.asked("ok.test"); len(asked) != 0 {
+	if asked := ns.Asked("ok.test"); len(asked) != 0 {
 		t.Errorf("an allowed name was looked up before anybody connected: %q", asked)
 	}
 }
@@ -144,12 +144,12 @@ P`)
 func TestAddressesThatAreNeverReached(t *testing.T) {
 	host := serve(t, "0.0.0.0:0")
 	six := serve(t, "[::1]:0")
-	ns := names(t, map[string]string{
+	ns := testenv.Names(t, map[string]string{
 		"meta.test.": "169.254.169.254", "ecs.test.": "169.254.170.2", "ali.test.": "100.100.100.200", "loop.test.": "127.0.0.1", "six.test.": "::1",
 		"mapped.test.": "::ffff:169.254.169.254", "aws6.test.": "fd00:ec2::254", "metadata.google.internal.": "169.254.169.254", "me.test.": hostAddress(t),
 	})
 	e := testenv.Start(t, testenv.Config{
-		DNS: ns.addr,
+		DNS: ns.Addr,
 		// Even the operator can't open these.
 		OperatorPolicy: "version: 1\nprivate:\n  - {host: meta.test, ports: [80]}\n  - {host: 169.254.169.254, ports: [80]}\n  - {host: metadata.google.internal, ports: [80]}\n  - {host: 100.100.100.200, ports: [80]}\n" +
 			fmt.Sprintf("  - {host: loop.test, ports: [%d]}\n  - {host: six.test, ports: [%d]}\n", serverPort(t, host.addr), six.port),
@@ -221,9 +221,9 @@ c = socket.create_connection(s.getsockname()); print('loopback works')"`)
 // connection that setup left open is cut.
 func TestGrantEndsWithItsStage(t *testing.T) {
 	up := serve(t, "127.0.0.1:0")
-	ns := names(t, map[string]string{"ok.test.": "127.0.0.1"})
+	ns := testenv.Names(t, map[string]string{"ok.test.": "127.0.0.1"})
 	e := testenv.Start(t, testenv.Config{
-		DNS:            ns.addr,
+		DNS:            ns.Addr,
 		OperatorPolicy: fmt.Sprintf("version: 1\nprivate:\n  - {host: ok.test, ports: [%d]}\n", up.port),
 	})
 	url := fmt.Sprintf("http://ok.test:%d", up.port)

@@ -19,9 +19,9 @@ var errReached = errors.New("the state change was seen")
 // agent's effect outside was had once.
 func TestKillAtEveryStateChange(t *testing.T) {
 	up := serve(t, "127.0.0.1:0")
-	ns := names(t, map[string]string{"counter.test.": "127.0.0.1"})
+	ns := testenv.Names(t, map[string]string{"counter.test.": "127.0.0.1"})
 	e := testenv.Start(t, testenv.Config{
-		DNS:            ns.addr,
+		DNS:            ns.Addr,
 		OperatorPolicy: fmt.Sprintf("version: 1\nprivate:\n  - {host: counter.test, ports: [%d]}\n", up.port),
 	})
 	policy := fmt.Sprintf("version: 1\nagent: {network: {allow: [{host: counter.test, ports: [%d]}]}}\n", up.port)
