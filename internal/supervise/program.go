@@ -1,0 +1,68 @@
+package supervise
+
+import (
+	"path/filepath"
+	"time"
+)
+
+// program says how one daemon is started.
+type program struct {
+	name   string
+	folder string
+	as     owner
+	grace  time.Duration // between being asked to stop and being killed
+	// args are made anew at each start, since a neighbour's address may have changed.
+	args func() ([]string, error)
+}
+
+const (
+	grace      = 10 * time.Second
+	drainGrace = 2 * time.Minute // every sandbox is destroyed meanwhile
+)
+
+// order is the order of starting; ending goes the other way.
+func order() []string {
+	return []string{"cofferdam-engine", "cofferdamd", "cofferdam-gateway", workerName}
+}
+
+const workerName = "cofferdam-worker"
+
+// supervisorName is the record of the supervisor itself.
+const supervisorName = "up"
+
+func (s *supervisor) programs() []program {
+	l, data := s.layout, []string{"--data", s.layout.Data}
+	return []program{
+		{name: "cofferdam-engine", folder: "engine", as: s.users.service, grace: grace, args: func() ([]string, error) { return data, nil }},
+		{name: "cofferdamd", folder: "cofferdamd", as: s.users.service, grace: grace, args: func() ([]string, error) {
+			args := append([]string{}, data...)
+			args = append(args, "--listen", s.listen)
+			if s.opts.OperatorPolicy != "" {
+				args = append(args, "--operator-policy", l.operatorPolicy())
+			}
+			return args, nil
+		}},
+		{name: "cofferdam-gateway", folder: "gateway", as: s.users.gateway, grace: grace, args: func() ([]string, error) {
+			args := append([]string{}, data...)
+			if s.opts.DNS != "" {
+				args = append(args, "--dns", s.opts.DNS)
+			}
+			args = append(args, "--protect", s.listen)
+			engine, err := l.boot("engine")
+			if err != nil {
+				return nil, err
+			}
+			return append(args, "--protect", engine.Address), nil
+		}},
+		workerProgram(l, s.opts.Bin, s.url),
+	}
+}
+
+func workerProgram(l Layout, bin, url string) program {
+	return program{name: workerName, folder: "worker", grace: grace, args: func() ([]string, error) {
+		return []string{
+			"--data", l.Data, "--server", url, "--token-file", l.workerToken(),
+			"--runsc", filepath.Join(bin, "runsc"), "--guest", filepath.Join(bin, "cofferdam-guest"),
+		}, nil
+	}}
+}
