@@ -181,13 +181,14 @@ func (s *Server) killCommand(ctx context.Context, in *commandPath) (*struct{}, e
 }
 
 type readCommandInput struct {
-	commandPath
-	Offset int64 `query:"offset" minimum:"0" doc:"Bytes of output to leave out."`
-	Follow bool  `query:"follow" doc:"Go on until the command has ended; otherwise until the output there is now."`
+	ID      string `path:"id" maxLength:"64"`
+	Command string `path:"command" maxLength:"128"`
+	Offset  int64  `query:"offset" minimum:"0" doc:"Bytes of output to leave out."`
+	Follow  bool   `query:"follow" doc:"Go on until the command has ended; otherwise until the output there is now."`
 }
 
 func (s *Server) readCommand(ctx context.Context, in *readCommandInput) (*raw, error) {
-	if err := s.command(ctx, &in.commandPath); err != nil {
+	if err := s.command(ctx, &commandPath{in.ID, in.Command}); err != nil {
 		return nil, err
 	}
 	st, err := s.need.Commands.Status(ctx, in.ID, in.Command)

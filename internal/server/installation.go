@@ -159,7 +159,7 @@ func (s *Server) exportAudit(context.Context, *struct{}) (*raw, error) {
 type auditKeyOutput struct{ Body api.AuditKey }
 
 func (s *Server) auditKey(context.Context, *struct{}) (*auditKeyOutput, error) {
-	return &auditKeyOutput{api.AuditKey{Key: s.need.Audit.Key(), Note: keyNote}}, nil
+	return &auditKeyOutput{api.AuditKey{Key: s.auditPublic, Note: keyNote}}, nil
 }
 
 type createTokenInput struct{ Body api.TokenRequest }
@@ -174,7 +174,7 @@ func (s *Server) createToken(ctx context.Context, in *createTokenInput) (*tokenO
 	if err != nil {
 		return nil, err
 	}
-	facts := map[string]any{"token": t.ID, "user": t.User, "role": string(t.Role), "by": who(ctx).User}
+	facts := map[string]any{"tokenId": t.ID, "user": t.User, "role": string(t.Role), "by": who(ctx).User}
 	if err := s.need.Audit.Record(ctx, "", "token.create/"+t.ID, "token.create", seenBy, facts); err != nil {
 		// A token that is not in the account must not work.
 		if undo := s.identities.Remove(context.WithoutCancel(ctx), t.ID); undo != nil {
@@ -212,6 +212,6 @@ func (s *Server) removeToken(ctx context.Context, in *tokenPath) (*struct{}, err
 		}
 		return nil, err
 	}
-	facts := map[string]any{"token": in.ID, "by": who(ctx).User}
+	facts := map[string]any{"tokenId": in.ID, "by": who(ctx).User}
 	return nil, s.need.Audit.Record(ctx, "", "token.remove/"+in.ID, "token.remove", seenBy, facts)
 }

@@ -82,14 +82,12 @@ type Files interface {
 	Get(ctx context.Context, id, path string, exclude []string) (io.ReadCloser, error)
 }
 
-// Audit is the account of the installation. Implemented by audit.
+// Audit is the account of the installation. Implemented by audit.Log.
 type Audit interface {
 	// Receipt returns the signed receipt of a task that was closed.
 	Receipt(ctx context.Context, taskID string) ([]byte, error)
 	// Export writes the whole account, a JSON document a line.
 	Export(ctx context.Context, w io.Writer) error
-	// Key is the verifier key.
-	Key() string
 	// Record appends a fact; the same key again changes nothing.
 	Record(ctx context.Context, taskID, key, kind, seenBy string, facts any) error
 }

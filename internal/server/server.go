@@ -24,6 +24,7 @@ type Options struct {
 	Version    string   // of the program
 	Hosts      []string // names, without ports, that clients may call this server by, besides the loopback ones
 	DataDir    string   // doctor looks at the free space here
+	AuditKey   string   // the public key that receipts are verified with
 	Log        *slog.Logger
 	Identities *identity.Identities
 	Needs      Needs
@@ -35,6 +36,7 @@ type Options struct {
 type Server struct {
 	boot, version string
 	dataDir       string
+	auditPublic   string
 	hosts         map[string]bool
 	log           *slog.Logger
 	identities    *identity.Identities
@@ -51,7 +53,7 @@ type Server struct {
 func New(o Options) (*Server, error) {
 	n := o.Needs
 	for name, missing := range map[string]bool{
-		"Boot": o.Boot == "", "Log": o.Log == nil, "Identities": o.Identities == nil, "Now": o.Now == nil,
+		"Boot": o.Boot == "", "AuditKey": o.AuditKey == "", "Log": o.Log == nil, "Identities": o.Identities == nil, "Now": o.Now == nil,
 		"Tasks": n.Tasks == nil, "Events": n.Events == nil, "Engine": n.Engine == nil, "Policies": n.Policies == nil,
 		"Blobs": n.Blobs == nil, "Owners": n.Owners == nil, "Places": n.Places == nil, "Commands": n.Commands == nil,
 		"Files": n.Files == nil, "Workers": n.Workers == nil, "Audit": n.Audit == nil,
@@ -61,7 +63,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s := &Server{
-		boot: o.Boot, version: o.Version, dataDir: o.DataDir, hosts: map[string]bool{},
+		boot: o.Boot, version: o.Version, dataDir: o.DataDir, auditPublic: o.AuditKey, hosts: map[string]bool{},
 		log: o.Log, identities: o.Identities, need: n, now: o.Now,
 	}
 	s.closing, s.stop = context.WithCancel(context.Background())

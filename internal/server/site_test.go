@@ -47,7 +47,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{memory: newMemory(), fleet: newMachines(), engine: &engine{}, log: &safeBuffer{}, tokens: map[string]string{}}
 	ids := identity.New(s.memory, time.Now)
@@ -60,7 +60,7 @@ func newSite(t *testing.T) *site {
 	}
 	var err error
 	s.server, err = New(Options{
-		Boot: "boot1", Version: "v1", Log: slog.New(slog.NewJSONHandler(s.log, nil)), Identities: ids, Now: time.Now,
+		Boot: "boot1", Version: "v1", AuditKey: "cofferdam+00000000+AAAA", Log: slog.New(slog.NewJSONHandler(s.log, nil)), Identities: ids, Now: time.Now,
 		Tunnel: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			subject, err := Subject(r)
 			if err != nil {
@@ -86,7 +86,7 @@ func newSite(t *testing.T) *site {
 }
 
 // as returns a client that speaks for user.
-func (s *site) as(t *testing.T, user string) *client.Client {
+func (s *site) as(t testing.TB, user string) *client.Client {
 	t.Helper()
 	c, err := client.New(s.http.URL, s.tokens[user], client.WithPatience(0))
 	if err != nil {

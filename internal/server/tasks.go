@@ -15,6 +15,7 @@ import (
 	"mime"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -318,7 +319,10 @@ func (s *Server) getReceipt(ctx context.Context, in *taskPath) (*raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !t.State.Ended() {
+	// While the close stage runs, facts are still added; a receipt that is asked
+	// for now would be made without them.
+	closing := slices.ContainsFunc(t.Stages, func(st task.Stage) bool { return st.Name == task.Close && st.State == task.StageRunning })
+	if !t.State.Ended() || closing {
 		return nil, task.Fail(task.InputConflict, "task "+t.ID+" has not ended; its receipt is made when it has", nil)
 	}
 	receipt, err := s.need.Audit.Receipt(ctx, t.ID)

@@ -20,7 +20,9 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-func tokenRequest(user string) api.TokenRequest { return api.TokenRequest{User: user, Role: api.RoleUser} }
+func tokenRequest(user string) api.TokenRequest {
+	return api.TokenRequest{User: user, Role: api.RoleUser}
+}
 
 func code(err error) string {
 	var p *api.Problem
