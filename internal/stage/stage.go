@@ -68,18 +68,26 @@ type Facts interface {
 
 // TaskUpdate says what to change; empty fields stay.
 type TaskUpdate struct {
-	State   task.State
-	Reason  task.Reason
-	Text    string
-	Commit  string
-	Worker  string
-	Attempt int
+	State        task.State
+	Reason       task.Reason
+	Text         string
+	Commit       string
+	Worker       string
+	Attempt      int
+	PolicyDigest task.Digest
 }
 
 // LogWriter appends to a stage's log.
 type LogWriter interface {
 	io.WriteCloser
 	Offset() int64 // bytes in the log so far
+}
+
+// Logs reads what was written with Facts.Log. Implemented by store.
+type Logs interface {
+	// OpenLog opens a stage's log at offset; size is its length at that moment. A
+	// log that was not begun is empty.
+	OpenLog(ctx context.Context, taskID string, attempt int, stage task.StageName, offset int64) (r io.ReadCloser, size int64, err error)
 }
 
 // Blobs keeps bytes by their hash. Implemented by output.

@@ -1,0 +1,57 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// maxPrompt bounds the prompt: the agent gets it as one environment variable,
+// and Linux bounds those at 128 KiB.
+const maxPrompt = 100 << 10
+
+// admit decides what the task may do and writes it down.
+func (w *Work) admit(ctx context.Context, r *run) error {
+	if err := checkSpec(r.task.Spec); err != nil {
+		return err
+	}
+	spec, err := digestOf(r.task.Spec)
+	if err != nil {
+		return err
+	}
+	err = w.Recorder.Record(ctx, r.in.Task, "task.admitted/"+string(r.plan.Digest), "task.admitted", seenByControl, taskAdmitted{
+		Task: r.in.Task, RequestedBy: r.task.RequestedBy, Repo: r.task.Spec.Repo,
+		SpecDigest: spec, PolicyDigest: r.plan.Digest, Limits: r.plan.Limits.WithDefaults(), Rules: r.plan.Rules,
+	})
+	if err != nil {
+		return err
+	}
+	// Fresh sandboxes even when the engine forgot an attempt that we know of.
+	r.outcome.Attempt = r.task.Attempt + 1
+	r.outcome.Time = r.plan.LongestCommand()
+	return w.Facts.SetTask(ctx, r.in.Task, stage.TaskUpdate{State: task.Running, PolicyDigest: r.plan.Digest})
+}
+
+func checkSpec(s task.Spec) error {
+	switch {
+	case (s.Repo.URL == "") == (s.Repo.Bundle == ""):
+		return task.Fail(task.InputInvalid, "repo: exactly one of url and bundle is needed", nil)
+	case s.Agent.Name != "command":
+		return task.Fail(task.InputInvalid, fmt.Sprintf("agent.name: %q is not known; only \"command\" is", s.Agent.Name), nil)
+	case len(s.Agent.Argv) == 0:
+		return task.Fail(task.InputInvalid, "agent.argv: the agent \"command\" needs a command", nil)
+	case len(s.Prompt) > maxPrompt:
+		return task.Fail(task.InputInvalid, fmt.Sprintf("prompt: longer than %d bytes", maxPrompt), nil)
+	}
+	return nil
+}
+
+// provision makes the agent's sandbox.
+func (w *Work) provision(ctx context.Context, r *run) error {
+	if err := w.Facts.SetTask(ctx, r.in.Task, stage.TaskUpdate{Attempt: r.in.Attempt}); err != nil {
+		return err
+	}
+	return r.create(ctx, stage.RoleAgent)
+}

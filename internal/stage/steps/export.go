@@ -1,0 +1,132 @@
+package steps
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// maxPatch bounds the patch.
+const maxPatch = 64 << 20
+
+// flagManifest marks a patch that touches what decides on dependencies.
+const flagManifest = "manifest"
+
+// exportScript makes the patch against $1 from the files in tree/. The files
+// are the agent's; the repository, its configuration and its hooks are not.
+const exportScript = `set -eu
+work=/tmp/cofferdam-work
+mv /tmp/cofferdam-in "$work"
+mkdir -p "$work/tree" "$work/out"
+git clone --quiet --no-checkout --branch cofferdam-base "$work/base.bundle" "$work/repo"
+export GIT_DIR="$work/repo/.git" GIT_WORK_TREE="$work/tree"
+cd "$work/tree"
+git read-tree "$1"
+git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.attributesFile=/dev/null -c core.excludesFile=/dev/null add --all -- .
+git diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv --no-color \
+  --src-prefix=a/ --dst-prefix=b/ "$1" > "$work/out/patch"
+git diff --cached --name-only --no-renames --no-ext-diff -z "$1" > "$work/out/names"
+`
+
+// export turns what the agent left in the workspace into a patch, by git in a
+// throw-away sandbox without a network, so that no git of ours ever meets the
+// agent's configuration, hooks, filters or attributes.
+func (w *Work) export(ctx context.Context, r *run) error {
+	base, ok := r.output("base")
+	if !ok || r.task.Commit == "" {
+		return task.Fail(task.InfraInternal, "the base of the task is missing", nil)
+	}
+	if err := r.create(ctx, stage.RoleExport); err != nil {
+		return err
+	}
+	if err := r.putBlob(ctx, base.Digest, "base.bundle"); err != nil {
+		return err
+	}
+	if err := r.putTree(ctx); err != nil {
+		return err
+	}
+	res, err := r.only(ctx, command{
+		id: "export", argv: []string{"sh", "-c", exportScript, "export", r.task.Commit}, env: gitEnv(),
+		timeout: r.plan.CommandTime(task.Export),
+	})
+	r.row.ExitCode = nil
+	if err != nil {
+		return err
+	}
+	if err := r.judge(res, task.ExportFailed, "git diff"); err != nil {
+		return err
+	}
+	return r.keepPatch(ctx)
+}
+
+// putTree copies the agent's workspace, less its .git, into the inbox.
+func (r *run) putTree(ctx context.Context) error {
+	agent := stage.SandboxID(r.in.Task, r.in.Attempt, stage.RoleAgent)
+	from, err := r.Sandboxes.Get(ctx, agent, "/workspace", []string{".git"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }() // it was only read
+	limit := r.plan.Limits.WithDefaults().Disk
+	return r.put(ctx, func(w *tar.Writer) error { return copyTree(from, w, limit) })
+}
+
+func (r *run) keepPatch(ctx context.Context) error {
+	var flags []string
+	err := r.getFile(ctx, "/tmp/cofferdam-work/out/names", func(from io.Reader) error {
+		touched, err := touchesManifest(from)
+		if touched {
+			flags = append(flags, flagManifest)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return r.getFile(ctx, "/tmp/cofferdam-work/out/patch", func(from io.Reader) error {
+		_, err := r.keep(ctx, "patch", "patch", from, maxPatch, flags...)
+		if hasReason(err, task.LimitSize) {
+			return task.Fail(task.LimitSize, "the patch is larger than 64 MiB", err)
+		}
+		return err
+	})
+}
+
+// touchesManifest reads NUL-ended names and says whether one of them decides
+// on dependencies.
+func touchesManifest(names io.Reader) (bool, error) {
+	touched := false
+	r := bufio.NewReader(names)
+	for {
+		name, err := r.ReadString(0)
+		touched = touched || isManifest(strings.TrimSuffix(name, "\x00"))
+		if errors.Is(err, io.EOF) {
+			return touched, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// isManifest says whether the file names dependencies or pins them.
+func isManifest(name string) bool {
+	base := path.Base(name)
+	switch base {
+	case "go.mod", "go.sum", "go.work", "go.work.sum",
+		"package.json", "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "pnpm-workspace.yaml", "yarn.lock", "bun.lock", "bun.lockb",
+		"pyproject.toml", "setup.py", "setup.cfg", "Pipfile", "Pipfile.lock", "poetry.lock", "uv.lock",
+		"Cargo.toml", "Cargo.lock", "pom.xml",
+		"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradle.lockfile", "libs.versions.toml",
+		"Gemfile", "Gemfile.lock", "composer.json", "composer.lock", "mix.exs", "mix.lock":
+		return true
+	}
+	return strings.HasPrefix(base, "requirements") && strings.HasSuffix(base, ".txt")
+}

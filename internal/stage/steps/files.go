@@ -1,0 +1,164 @@
+package steps
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// inbox is where files are put for our own scripts. A script moves it away as
+// its first act, so that a repeated put never meets a script that reads.
+const inbox = "/tmp/cofferdam-in"
+
+// putBlob puts the stored bytes into the run's inbox under name.
+func (r *run) putBlob(ctx context.Context, digest task.Digest, name string) error {
+	// The tar header wants the size first, which only reading tells.
+	size, err := r.blobSize(ctx, digest)
+	if err != nil {
+		return err
+	}
+	from, err := r.Blobs.Open(ctx, digest)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }() // it was only read
+	return r.put(ctx, func(w *tar.Writer) error {
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: size}); err != nil {
+			return err
+		}
+		_, err := io.Copy(w, from)
+		return err
+	})
+}
+
+func (r *run) blobSize(ctx context.Context, digest task.Digest) (int64, error) {
+	from, err := r.Blobs.Open(ctx, digest)
+	if err != nil {
+		return 0, err
+	}
+	size, err := io.Copy(io.Discard, from)
+	return size, errors.Join(err, from.Close())
+}
+
+// put streams what fill writes into the run's inbox.
+func (r *run) put(ctx context.Context, fill func(*tar.Writer) error) error {
+	pr, pw := io.Pipe()
+	filled := make(chan error, 1)
+	go func() {
+		w := tar.NewWriter(pw)
+		err := fill(w)
+		if err == nil {
+			err = w.Close()
+		}
+		pw.CloseWithError(err)
+		filled <- err
+	}()
+	err := r.Sandboxes.Put(ctx, r.row.Sandbox, inbox, pr)
+	pr.CloseWithError(errors.New("the sandbox took no more"))
+	fillErr := <-filled
+	if err != nil {
+		// The filler's failure names the cause when it was first.
+		if failure := new(task.Failure); errors.As(fillErr, &failure) {
+			return fillErr
+		}
+		return err
+	}
+	return fillErr
+}
+
+// getFile gives the bytes of one regular file of the run's sandbox to take.
+func (r *run) getFile(ctx context.Context, file string, take func(io.Reader) error) error {
+	from, err := r.Sandboxes.Get(ctx, r.row.Sandbox, file, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }() // it was only read
+	archive := tar.NewReader(from)
+	header, err := archive.Next()
+	if err != nil {
+		return err
+	}
+	if header.Typeflag != tar.TypeReg {
+		return task.Fail(task.ExportFailed, path.Base(file)+" is not a regular file", nil)
+	}
+	return take(archive)
+}
+
+// maxEntries bounds how many files a workspace may have.
+const maxEntries = 5_000_000
+
+// copyTree copies a workspace's tar stream beneath tree/, hostile as it is:
+// the first component is replaced, what is or lies beneath a .git is left out,
+// only regular files, folders and links go through, and modes keep nothing but
+// what git keeps.
+func copyTree(from io.Reader, to *tar.Writer, limit int64) error {
+	archive := tar.NewReader(from)
+	var bytes int64
+	for entries := 0; ; entries++ {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		bytes += header.Size
+		if bytes > limit || entries > maxEntries {
+			return task.Fail(task.LimitSize, "the workspace is larger than may be exported", nil)
+		}
+		clean, ok := treeEntry(header)
+		if !ok {
+			continue
+		}
+		if err := to.WriteHeader(clean); err != nil {
+			return err
+		}
+		if _, err := io.Copy(to, archive); err != nil {
+			return err
+		}
+	}
+}
+
+// treeEntry is the entry to write for header, or false to leave it out.
+func treeEntry(header *tar.Header) (*tar.Header, bool) {
+	name, ok := treeName(header.Name)
+	if !ok {
+		return nil, false
+	}
+	clean := &tar.Header{Typeflag: header.Typeflag, Name: name, Mode: 0o644}
+	switch header.Typeflag {
+	case tar.TypeReg:
+		clean.Size = header.Size
+		if header.Mode&0o100 != 0 {
+			clean.Mode = 0o755
+		}
+	case tar.TypeDir:
+		clean.Mode, clean.Name = 0o755, name+"/"
+	case tar.TypeSymlink:
+		clean.Linkname = header.Linkname
+	case tar.TypeLink:
+		if clean.Linkname, ok = treeName(header.Linkname); !ok {
+			return nil, false
+		}
+	default:
+		return nil, false
+	}
+	return clean, true
+}
+
+// treeName moves a name of the workspace's tar beneath tree/.
+func treeName(name string) (string, bool) {
+	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
+	for _, p := range parts {
+		if p == "" || p == "." || p == ".." || strings.EqualFold(p, ".git") {
+			return "", false
+		}
+	}
+	parts[0] = "tree"
+	return strings.Join(parts, "/"), true
+}

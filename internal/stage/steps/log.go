@@ -1,0 +1,144 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+type writer = io.Writer
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// stageLog appends the output of a stage's commands, one after the other, to
+// the stage's log. After a crash the commands are attached to again from their
+// beginning and what the log has already is skipped.
+type stageLog struct {
+	to   stage.LogWriter
+	skip int64
+}
+
+// Write appends what the log does not have yet.
+func (l *stageLog) Write(b []byte) (int, error) {
+	n := int(min(l.skip, int64(len(b))))
+	l.skip -= int64(n)
+	if n == len(b) {
+		return n, nil
+	}
+	m, err := l.to.Write(b[n:])
+	return n + m, err
+}
+
+// openLog opens the run's log once.
+func (r *run) openLog(ctx context.Context) error {
+	if r.log != nil {
+		return nil
+	}
+	to, err := r.Facts.Log(ctx, r.in.Task, r.in.Attempt, r.name)
+	if err != nil {
+		return err
+	}
+	r.log = &stageLog{to: to, skip: to.Offset()}
+	return nil
+}
+
+// logged runs one of several commands whose output is the stage's log.
+func (r *run) logged(ctx context.Context, c command) (stage.Result, error) {
+	if err := r.openLog(ctx); err != nil {
+		return stage.Result{}, err
+	}
+	if err := r.recordCommand(ctx, c); err != nil {
+		return stage.Result{}, err
+	}
+	return r.exec(ctx, c, 0, r.log)
+}
+
+// only runs the one command whose output is the stage's log, going on where
+// the log ends.
+func (r *run) only(ctx context.Context, c command) (stage.Result, error) {
+	if err := r.openLog(ctx); err != nil {
+		return stage.Result{}, err
+	}
+	if err := r.recordCommand(ctx, c); err != nil {
+		return stage.Result{}, err
+	}
+	return r.exec(ctx, c, r.log.to.Offset(), r.log.to)
+}
+
+// leave lets go of the log without ending the run.
+func (r *run) leave() {
+	if r.log == nil {
+		return
+	}
+	if err := r.log.to.Close(); err != nil {
+		r.Logger.Warn("log not closed", "task", r.in.Task, "stage", r.name, "err", err)
+	}
+}
+
+// recordCommand says what is about to run before it runs.
+func (r *run) recordCommand(ctx context.Context, c command) error {
+	digest, err := digestOf(c.argv)
+	if err != nil {
+		return err
+	}
+	return r.Recorder.Record(ctx, r.in.Task, fmt.Sprintf("command.started/%s/%s", r.row.Sandbox, c.id),
+		"command.started", seenByControl, commandStarted{
+			Task: r.in.Task, Attempt: r.in.Attempt, Stage: r.name, Sandbox: r.row.Sandbox, Command: c.id, Digest: digest,
+		})
+}
+
+// maxLog bounds a stored log. The commands' own limit bounds it long before.
+const maxLog = 1 << 40
+
+// storeLog keeps the stage's log by hash as output "log.<stage>".
+func (r *run) storeLog(ctx context.Context) (task.Digest, error) {
+	if r.log == nil {
+		return "", nil
+	}
+	if err := r.log.to.Close(); err != nil {
+		return "", err
+	}
+	r.log = nil
+	from, _, err := r.Logs.OpenLog(ctx, r.in.Task, r.in.Attempt, r.name, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = from.Close() }() // it was only read
+	return r.keep(ctx, "log."+string(r.name), "log", from, maxLog)
+}
+
+// keep stores bytes and records them as an output of the task.
+func (r *run) keep(ctx context.Context, name, kind string, from io.Reader, limit int64, flags ...string) (task.Digest, error) {
+	digest, size, err := r.Blobs.Put(ctx, from, limit)
+	if err != nil {
+		return "", err
+	}
+	if size == 0 && kind == "patch" {
+		flags = append(flags, "empty")
+	}
+	if flags == nil {
+		flags = []string{}
+	}
+	o := task.Output{Name: name, Kind: kind, Digest: digest, Size: size, Flags: flags}
+	err = r.Recorder.Record(ctx, r.in.Task, fmt.Sprintf("output.kept/%d/%s/%s", r.in.Attempt, name, digest),
+		"output.kept", seenByControl, outputKept{Task: r.in.Task, Attempt: r.in.Attempt, Output: o})
+	if err != nil {
+		return "", err
+	}
+	return digest, r.Facts.AddOutput(ctx, r.in.Task, o)
+}
+
+// output finds an output of the task by name.
+func (r *run) output(name string) (task.Output, bool) {
+	for _, o := range r.task.Outputs {
+		if o.Name == name {
+			return o, true
+		}
+	}
+	return task.Output{}, false
+}

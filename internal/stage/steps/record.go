@@ -1,0 +1,88 @@
+package steps
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// The facts of the audit's records. Fields are added, never changed.
+type (
+	taskAdmitted struct {
+		Task         string                         `json:"task"`
+		RequestedBy  string                         `json:"requestedBy"`
+		Repo         task.Repo                      `json:"repo"`
+		SpecDigest   task.Digest                    `json:"specDigest"`
+		PolicyDigest task.Digest                    `json:"policyDigest"`
+		Limits       task.Limits                    `json:"limits"`
+		Rules        map[task.StageName][]task.Rule `json:"rules,omitempty"`
+	}
+	sandboxCreated struct {
+		Task    string      `json:"task"`
+		Attempt int         `json:"attempt"`
+		Role    string      `json:"role"`
+		Sandbox string      `json:"sandbox"`
+		Worker  string      `json:"worker"`
+		Kernel  string      `json:"kernel"`
+		Network bool        `json:"network"`
+		Limits  task.Limits `json:"limits"`
+	}
+	sandboxDestroyed struct {
+		Task    string `json:"task"`
+		Sandbox string `json:"sandbox"`
+	}
+	stageEnded struct {
+		Task         string          `json:"task"`
+		Attempt      int             `json:"attempt"`
+		Round        int             `json:"round"`
+		Stage        task.StageName  `json:"stage"`
+		Sandbox      string          `json:"sandbox,omitempty"`
+		State        task.StageState `json:"state"`
+		Reason       task.Reason     `json:"reason,omitempty"`
+		ExitCode     *int            `json:"exitCode,omitempty"`
+		Commands     []string        `json:"commands,omitempty"`
+		Rules        []task.Rule     `json:"rules,omitempty"`
+		PolicyDigest task.Digest     `json:"policyDigest,omitempty"`
+	}
+	commandStarted struct {
+		Task    string         `json:"task"`
+		Attempt int            `json:"attempt"`
+		Stage   task.StageName `json:"stage"`
+		Sandbox string         `json:"sandbox"`
+		Command string         `json:"command"`
+		Digest  task.Digest    `json:"digest"` // of the argument vector as JSON
+	}
+	outputKept struct {
+		Task    string      `json:"task"`
+		Attempt int         `json:"attempt"`
+		Output  task.Output `json:"output"`
+	}
+	egressCollected struct {
+		Task    string      `json:"task"`
+		Sandbox string      `json:"sandbox"`
+		LastSeq int64       `json:"lastSeq"`
+		Allowed int         `json:"allowed"`
+		Denied  int         `json:"denied"`
+		Digest  task.Digest `json:"digest"` // of the records as JSON
+	}
+	taskEnded struct {
+		Task     string      `json:"task"`
+		State    task.State  `json:"state"`
+		Reason   task.Reason `json:"reason,omitempty"`
+		Attempts int         `json:"attempts"`
+		Commit   string      `json:"commit,omitempty"`
+		Left     []string    `json:"left,omitempty"` // sandboxes on machines that do not answer
+	}
+)
+
+// digestOf names a value by the hash of its JSON.
+func digestOf(v any) (task.Digest, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return task.Digest("sha256:" + hex.EncodeToString(sum[:])), nil
+}
