@@ -19,6 +19,10 @@ const (
 	largeBuffer = 4 << 20
 )
 
+// lingerWait bounds how long an ended connection may keep its memory because
+// the sandbox takes no more bytes.
+const lingerWait = 20 * time.Second
+
 // Request is a connection that the sandbox asks for and that is not open yet:
 // nothing was answered.
 type Request struct {
@@ -62,6 +66,14 @@ func (r *Request) Accept(grow bool) (*Conn, error) {
 type Conn struct {
 	*gonet.TCPConn
 	endpoint tcpip.Endpoint
+}
+
+// Close ends the connection; what was written still arrives, if the other side
+// takes it in time.
+func (c *Conn) Close() error {
+	limit := tcpip.TCPUserTimeoutOption(lingerWait)
+	c.endpoint.SetSockOpt(&limit)
+	return c.TCPConn.Close()
 }
 
 // Abort ends the connection with a reset, at once.

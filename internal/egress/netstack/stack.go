@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -114,7 +115,8 @@ func tune(s *stack.Stack) error {
 	cubic := tcpip.CongestionControlOption("cubic")
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: smallBuffer, Max: largeBuffer}
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: smallBuffer, Max: largeBuffer}
-	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &cubic, &send, &receive} {
+	linger, timeWait := tcpip.TCPLingerTimeoutOption(5*time.Second), tcpip.TCPTimeWaitTimeoutOption(5*time.Second)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &cubic, &send, &receive, &linger, &timeWait} {
 		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return fmt.Errorf("netstack: option %T: %s", o, err)
 		}

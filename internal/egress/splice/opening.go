@@ -34,6 +34,8 @@ const (
 // line that begins so has to be HTTP/1.
 var knownMethods = map[string]bool{
 	"GET": true, "HEAD": true, "POST": true, "PUT": true, "DELETE": true, "CONNECT": true, "OPTIONS": true, "TRACE": true, "PATCH": true, "PRI": true,
+	"ACL": true, "COPY": true, "LOCK": true, "UNLOCK": true, "MOVE": true, "MKCOL": true, "PROPFIND": true, "PROPPATCH": true,
+	"REPORT": true, "SEARCH": true, "LINK": true, "UNLINK": true, "MERGE": true, "PURGE": true, "QUERY": true, "MKCALENDAR": true,
 }
 
 // Look judges what a client has sent so far.
@@ -91,6 +93,22 @@ func lookHTTP(data []byte) Opening {
 		return Opening{Kind: Refusing, Why: "request without a version"}
 	}
 	return Opening{Kind: Other}
+}
+
+// Free says whether what a client has sent so far need not become TLS or a
+// request with a known method, so that a protocol of short words may be meant.
+func Free(data []byte) bool {
+	line := bytes.TrimLeft(data, "\r\n")
+	if len(line) == 0 || data[0] == recordHandshake || bytes.IndexByte(line, ' ') >= 0 || bytes.IndexByte(line, '\t') >= 0 {
+		return false
+	}
+	word := strings.ToUpper(string(line))
+	for method := range knownMethods {
+		if strings.HasPrefix(method, word) {
+			return false
+		}
+	}
+	return true
 }
 
 // token says whether c may stand in a method (RFC 9110 §5.6.2).

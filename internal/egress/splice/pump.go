@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 )
 
 // bufferSize is large because each read of a 64 KiB frame's worth costs the
@@ -32,16 +31,13 @@ type Half interface {
 }
 
 // Copy moves bytes from src to dst until src ends, then closes dst for writing.
-// count is added to as bytes arrive at dst.
-func (p *Pump) Copy(dst Half, src io.Reader, count *atomic.Int64) error {
+func (p *Pump) Copy(dst Half, src io.Reader) error {
 	b := p.buffer()
 	defer p.buffers.Put(b)
 	for {
 		n, err := src.Read(*b)
 		if n > 0 {
-			written, werr := dst.Write((*b)[:n])
-			count.Add(int64(written))
-			if werr != nil {
+			if _, werr := dst.Write((*b)[:n]); werr != nil {
 				return werr
 			}
 		}
@@ -53,3 +49,9 @@ func (p *Pump) Copy(dst Half, src io.Reader, count *atomic.Int64) error {
 		}
 	}
 }
+
+// Get and Put lend the pump's buffers, as net/http/httputil asks for them.
+func (p *Pump) Get() []byte { return *p.buffer() }
+
+// Put takes a buffer back.
+func (p *Pump) Put(b []byte) { p.buffers.Put(&b) }

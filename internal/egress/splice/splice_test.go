@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -164,13 +163,12 @@ func TestCopyClosesHalf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	var count atomic.Int64
-	if err := new(Pump).Copy(c.(*net.TCPConn), strings.NewReader("some bytes"), &count); err != nil {
+	if err := new(Pump).Copy(c.(*net.TCPConn), strings.NewReader("some bytes")); err != nil {
 		t.Fatal(err)
 	}
 	back, err := io.ReadAll(c)
-	if string(back) != "SOME BYTES" || err != nil || count.Load() != 10 {
-		t.Errorf("%q, %v, %d bytes", back, err, count.Load())
+	if string(back) != "SOME BYTES" || err != nil {
+		t.Errorf("%q, %v", back, err)
 	}
 }
 

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cofferdam/cofferdam/internal/egress"
+	"github.com/cofferdam/cofferdam/internal/egress/guard"
+	"github.com/cofferdam/cofferdam/internal/policy"
+)
+
+// flags are the program's arguments.
+type flags struct {
+	data    string
+	dns     string
+	protect []netip.AddrPort
+	debug   bool
+}
+
+func parse(args []string, stderr io.Writer) (flags, error) {
+	var f flags
+	set := flag.NewFlagSet("cofferdam-gateway", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&f.data, "data", "/var/lib/cofferdam", "data `folder` of the installation")
+	set.StringVar(&f.dns, "dns", "", "`host:port` of the name server for allowed names (default: as this machine is set up)")
+	set.BoolVar(&f.debug, "debug", false, "log every look-up and dial that fails")
+	set.Func("protect", "`host:port` of a listener that no sandbox ever reaches; may be repeated", func(s string) error {
+		p, err := protected(s)
+		f.protect = append(f.protect, p...)
+		return err
+	})
+	if err := set.Parse(args); err != nil {
+		return f, err
+	}
+	if set.NArg() > 0 {
+		return f, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	return f, nil
+}
+
+// protected reads an address; an empty host and "localhost" stand for the whole
+// machine.
+func protected(s string) ([]netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return nil, err
+	}
+	switch host {
+	case "":
+		host = "0.0.0.0"
+	case "localhost":
+		host = "127.0.0.1"
+	}
+	p, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, err
+	}
+	return []netip.AddrPort{p}, nil
+}
+
+// Run is the program: it serves sandboxes until ctx ends.
+func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
+	f, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := harden(); err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if f.debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	dir := filepath.Join(f.data, "gateway")
+	lock, err := claim(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	key, err := sealKey(filepath.Join(dir, "seal.key"))
+	if err != nil {
+		return err
+	}
+	resolver, err := resolver(f.dns)
+	if err != nil {
+		return err
+	}
+	boot := bootID()
+	service := egress.NewService(boot, []uint32{0, uint32(os.Geteuid())}, log)
+	gateway, err := egress.New(egress.Options{
+		Decide: policy.Decide, Resolver: resolver, Guard: guard.New(f.protect, nil), Records: filepath.Join(dir, "egress"),
+		SealKey: key, Log: log, Stored: service.Stored, Broken: service.Broken,
+	})
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
+	socket := filepath.Join(dir, "gateway.sock")
+	listener, err := listen(socket)
+	if err != nil {
+		return err
+	}
+	if err := announce(dir, boot, socket); err != nil {
+		listener.Close()
+		return err
+	}
+	log.Info("ready", "boot", boot, "socket", socket)
+	return service.Serve(ctx, listener, gateway)
+}
+
+// harden refuses to hold privileges and gives up the ways to get them.
+func harden() error {
+	if os.Geteuid() == 0 || os.Getuid() == 0 {
+		return errors.New("must not run as root: start it as the gateway's own user")
+	}
+	unix.Umask(0o077)
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no new privileges: %w", err)
+	}
+	// Leased credentials and keys are in memory: no core file, no debugger.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("not dumpable: %w", err)
+	}
+	return nil
+}
+
+// claim makes the folder and holds it, so that there is one gateway in it.
+func claim(dir string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "egress"), 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("%s: another gateway is running: %w", dir, err)
+	}
+	return lock, nil
+}
+
+// sealKey reads the key, made at the first start.
+func sealKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if err == nil {
+		if len(key) != 64 {
+			return nil, fmt.Errorf("%s: not a key of 64 digits", path)
+		}
+		return key, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("seal key: %w", err)
+	}
+	raw := make([]byte, 32)
+	rand.Read(raw)
+	key = []byte(hex.EncodeToString(raw))
+	if err := writeWhole(path, key); err != nil {
+		return nil, fmt.Errorf("seal key: %w", err)
+	}
+	return key, nil
+}
+
+func resolver(server string) (egress.Resolver, error) {
+	if server == "" {
+		return new(egress.SystemResolver), nil
+	}
+	addr, err := netip.ParseAddrPort(server)
+	if err != nil {
+		return nil, fmt.Errorf("--dns: %w", err)
+	}
+	return &egress.ServerResolver{Server: addr}, nil
+}
+
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return l, nil
+}
+
+// announce tells whoever started the program that it is ready.
+func announce(dir, boot, address string) error {
+	data, err := json.Marshal(map[string]any{
+		"program": "cofferdam-gateway", "pid": os.Getpid(), "boot": boot,
+		"startedAt": time.Now().UTC().Format(time.RFC3339Nano), "address": address,
+	})
+	if err != nil {
+		return fmt.Errorf("boot.json: %w", err)
+	}
+	if err := writeWhole(filepath.Join(dir, "boot.json"), append(data, '\n')); err != nil {
+		return fmt.Errorf("boot.json: %w", err)
+	}
+	return nil
+}
+
+// writeWhole writes a file so that it is there whole or not at all.
+func writeWhole(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func bootID() string {
+	raw := make([]byte, 16)
+	rand.Read(raw)
+	return hex.EncodeToString(raw)
+}

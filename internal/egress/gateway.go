@@ -1,0 +1,231 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cofferdam/cofferdam/internal/egress/authority"
+	"github.com/cofferdam/cofferdam/internal/egress/guard"
+	"github.com/cofferdam/cofferdam/internal/egress/names"
+	"github.com/cofferdam/cofferdam/internal/egress/splice"
+	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// Decide answers one use of a grant; policy.Decide is the one.
+type Decide func(task.Grant, policy.Use) task.Decision
+
+// Resolver looks names up outside. It is asked for allowed connections only.
+type Resolver interface {
+	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
+}
+
+// Limits bound one sandbox. Zero fields mean the default.
+type Limits struct {
+	Names       int     // that have an address; default 4096
+	Connections int     // open or asked for at one time; default 512
+	Queries     float64 // to the name service a second; default 500
+	Log         int64   // bytes of the decision log before refusals are only counted; default record.SoftLimit
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Names <= 0 {
+		l.Names = 4096
+	}
+	if l.Connections <= 0 {
+		l.Connections = 512
+	}
+	if l.Queries <= 0 {
+		l.Queries = 500
+	}
+	return l
+}
+
+// Options make a gateway. All but Limits are required.
+type Options struct {
+	Decide   Decide
+	Resolver Resolver
+	Guard    *guard.Guard
+	Records  string // folder of the decision logs
+	SealKey  []byte // encrypts the authorities that the worker keeps
+	Log      *slog.Logger
+	Limits   Limits
+	// Stored makes the worker store a name before its address is told. An error
+	// means that it is not stored.
+	Stored func(ctx context.Context, sandbox string, e names.Entry) error
+	// Broken is told of a sandbox that is not attached any more because its
+	// device or its stack failed.
+	Broken func(sandbox string)
+}
+
+// Gateway holds the ways of one machine's sandboxes. Safe for concurrent use.
+type Gateway struct {
+	options Options
+	pump    splice.Pump
+
+	mu     sync.Mutex
+	ways   map[string]*way
+	closed bool
+}
+
+// New makes a gateway without sandboxes.
+func New(o Options) (*Gateway, error) {
+	if o.Decide == nil || o.Resolver == nil || o.Guard == nil || o.Records == "" || len(o.SealKey) < 16 || o.Log == nil || o.Stored == nil || o.Broken == nil {
+		return nil, errors.New("egress: an option is missing")
+	}
+	o.Limits = o.Limits.withDefaults()
+	return &Gateway{options: o, ways: make(map[string]*way)}, nil
+}
+
+// Handed is what a worker hands over for one sandbox.
+type Handed struct {
+	Sandbox string
+	Device  *os.File // taken over, also on error
+	Names   []names.Entry
+	Sealed  []byte // empty for a new sandbox
+	Grant   task.Grant
+}
+
+// Attach takes a sandbox. One that is attached already gets the new device:
+// its connections end, its names and its authority stay those handed over.
+func (g *Gateway) Attach(h Handed) (pem, sealed []byte, err error) {
+	g.Detach(h.Sandbox)
+	a, sealed, err := g.authority(h)
+	if err != nil {
+		h.Device.Close()
+		return nil, nil, err
+	}
+	w, err := newWay(g, h, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	g.mu.Lock()
+	if g.closed || g.ways[h.Sandbox] != nil {
+		g.mu.Unlock()
+		w.close()
+		return nil, nil, &task.Failure{Reason: task.InfraEgressAway, Text: "the gateway is stopping or the sandbox is being attached by another call"}
+	}
+	g.ways[h.Sandbox] = w
+	g.mu.Unlock()
+	g.options.Log.Info("attached", "sandbox", h.Sandbox, "names", len(h.Names), "rules", len(h.Grant.Rules))
+	return a.PEM(), sealed, nil
+}
+
+// authority opens the one handed over, or makes one. One that can't be opened
+// is replaced: refusals are then not readable over TLS, but nothing else
+// depends on it.
+func (g *Gateway) authority(h Handed) (*authority.Authority, []byte, error) {
+	if len(h.Sealed) > 0 {
+		a, err := authority.Open(h.Sealed, g.options.SealKey, h.Sandbox)
+		if err == nil {
+			return a, bytes.Clone(h.Sealed), nil
+		}
+		g.options.Log.Warn("authority replaced", "sandbox", h.Sandbox, "error", err)
+	}
+	a, err := authority.New(h.Sandbox, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	sealed, err := a.Seal(g.options.SealKey, h.Sandbox)
+	return a, sealed, err
+}
+
+// SetGrant sets what the sandbox may reach and cuts the connections made
+// before. When it returns, no byte of theirs passes any more. The grant that
+// counts already changes nothing, so that repeating a call harms nobody.
+func (g *Gateway) SetGrant(grant task.Grant) error {
+	w := g.way(grant.Sandbox)
+	if w == nil {
+		return fmt.Errorf("sandbox %q: %w", grant.Sandbox, errNotAttached)
+	}
+	w.setGrant(grant)
+	return nil
+}
+
+var errNotAttached = &task.Failure{Reason: task.InputNotFound, Text: "the sandbox is not attached to the gateway"}
+
+// Detach ends the sandbox's connections and forgets it. Unknown ids are fine.
+func (g *Gateway) Detach(id string) {
+	g.mu.Lock()
+	w := g.ways[id]
+	delete(g.ways, id)
+	g.mu.Unlock()
+	if w != nil {
+		w.close()
+		g.options.Log.Info("detached", "sandbox", id)
+	}
+}
+
+// Keep detaches every sandbox that is not in ids and gives those that stay.
+func (g *Gateway) Keep(ids []string) []string {
+	var kept []string
+	for _, id := range g.Attached() {
+		if slices.Contains(ids, id) {
+			kept = append(kept, id)
+		} else {
+			g.Detach(id)
+		}
+	}
+	return kept
+}
+
+// Attached gives the sandboxes that are attached, in order.
+func (g *Gateway) Attached() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ids := make([]string, 0, len(g.ways))
+	for id := range g.ways {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Device gives a duplicate of the sandbox's device, for a worker that lost its
+// own.
+func (g *Gateway) Device(id string) (*os.File, error) {
+	w := g.way(id)
+	if w == nil {
+		return nil, fmt.Errorf("sandbox %q: %w", id, errNotAttached)
+	}
+	return w.duplicate()
+}
+
+func (g *Gateway) way(id string) *way {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ways[id]
+}
+
+// broken drops a way whose device or stack failed, if it is still the one.
+func (g *Gateway) broken(w *way, cause error) {
+	g.options.Log.Error("way broken", "sandbox", w.id, "error", cause)
+	g.mu.Lock()
+	current := g.ways[w.id] == w
+	if current {
+		delete(g.ways, w.id)
+	}
+	g.mu.Unlock()
+	w.close()
+	if current {
+		g.options.Broken(w.id)
+	}
+}
+
+// Close detaches everything.
+func (g *Gateway) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	for _, id := range g.Attached() {
+		g.Detach(id)
+	}
+}
