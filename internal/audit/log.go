@@ -90,6 +90,9 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	return l, nil
 }
 
+// Key is the verifier key that receipts and exports are checked with.
+func (l *Log) Key() string { return l.key.Public() }
+
 func (l *Log) check(v View) error {
 	if _, err := lastRecord(v.Last()); err != nil {
 		return err

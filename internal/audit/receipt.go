@@ -45,7 +45,7 @@ type Body struct {
 	Attempts     int               `json:"attempts"`
 	Stages       []StageRun        `json:"stages"` // every run of every attempt
 	Sandboxes    []SandboxUse      `json:"sandboxes"`
-	Grants       []json.RawMessage `json:"grants"` // what was reachable: the facts of the records of kind "grant"
+	Grants       []Reach           `json:"grants"` // what was reachable, from the records
 	Outputs      []task.Output     `json:"outputs"`
 	Egress       EgressCount       `json:"egress"`
 	Actions      []task.Action     `json:"actions"`
@@ -75,6 +75,15 @@ type SandboxUse struct {
 	ID      string `json:"id"`
 	Role    string `json:"role"`
 	Network bool   `json:"network"`
+}
+
+// Reach is what one stage in one sandbox could reach.
+type Reach struct {
+	Record       int64           `json:"record"` // the task's record that says so
+	Stage        task.StageName  `json:"stage"`
+	Sandbox      string          `json:"sandbox"`
+	PolicyDigest task.Digest     `json:"policyDigest"`
+	Rules        json.RawMessage `json:"rules"` // a list of task.Rule, as recorded
 }
 
 // EgressCount counts what passed the gateway, as the gateway recorded it.
@@ -247,12 +256,22 @@ func newBody(a Account, records []Record) (Body, error) {
 	return b, nil
 }
 
-func grantsOf(records []Record) []json.RawMessage {
-	grants := []json.RawMessage{}
+// grantsOf reads what was reachable out of the records: every record whose
+// facts name a sandbox and a list of rules says so, whatever its kind. A
+// verifier does the same and compares.
+func grantsOf(records []Record) []Reach {
+	grants := []Reach{}
 	for _, r := range records {
-		if r.Kind == KindGrant {
-			grants = append(grants, r.Facts)
+		var facts struct {
+			Stage        task.StageName  `json:"stage"`
+			Sandbox      string          `json:"sandbox"`
+			PolicyDigest task.Digest     `json:"policyDigest"`
+			Rules        json.RawMessage `json:"rules"`
 		}
+		if json.Unmarshal(r.Facts, &facts) != nil || facts.Sandbox == "" || len(facts.Rules) == 0 || facts.Rules[0] != '[' {
+			continue
+		}
+		grants = append(grants, Reach{Record: r.TaskSeq, Stage: facts.Stage, Sandbox: facts.Sandbox, PolicyDigest: facts.PolicyDigest, Rules: facts.Rules})
 	}
 	return grants
 }

@@ -17,10 +17,6 @@ const (
 	Guest        = "guest"
 )
 
-// KindGrant is the kind of the records whose facts are a task.Grant: what one
-// stage may reach. A receipt's body repeats them.
-const KindGrant = "grant"
-
 // zeroDigest stands before the first record of a chain.
 const zeroDigest = task.Digest("sha256:0000000000000000000000000000000000000000000000000000000000000000")
 

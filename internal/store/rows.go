@@ -1,0 +1,194 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// taskRow is a row of tasks.
+type taskRow struct {
+	bun.BaseModel `bun:"table:tasks"`
+
+	ID              string `bun:"id,pk"`
+	Number          int64  `bun:"number"`
+	State           string `bun:"state"`
+	Reason          string `bun:"reason"`
+	Text            string `bun:"text"`
+	RequestedBy     string `bun:"requested_by"`
+	IdempotencyKey  string `bun:"idempotency_key,nullzero"`
+	RequestDigest   string `bun:"request_digest"`
+	Repo            string `bun:"repo"`
+	Ref             string `bun:"ref"`
+	Commit          string `bun:"commit_id"`
+	Worker          string `bun:"worker"`
+	PolicyDigest    string `bun:"policy_digest"`
+	Attempt         int64  `bun:"attempt"`
+	Spec            string `bun:"spec"`
+	Sandboxes       int64  `bun:"sandboxes"`
+	EgressAllowed   int64  `bun:"egress_allowed"`
+	EgressDenied    int64  `bun:"egress_denied"`
+	BytesIn         int64  `bun:"bytes_in"`
+	BytesOut        int64  `bun:"bytes_out"`
+	CreatedAt       int64  `bun:"created_at"`
+	StartedAt       *int64 `bun:"started_at"`
+	EndedAt         *int64 `bun:"ended_at"`
+	CancelRequested *int64 `bun:"cancel_requested_at"`
+	LastEvent       int64  `bun:"last_event"`
+}
+
+// task gives the row without lists. now ends the wall time of a task that runs.
+func (r taskRow) task(now time.Time) (task.Task, error) {
+	t := task.Task{
+		ID: r.ID, State: task.State(r.State), Reason: task.Reason(r.Reason), Text: r.Text, RequestedBy: r.RequestedBy,
+		Repo: r.Repo, Ref: r.Ref, Commit: r.Commit, Worker: r.Worker, PolicyDigest: task.Digest(r.PolicyDigest),
+		IdempotencyKey: r.IdempotencyKey, Attempt: int(r.Attempt),
+		Stages: []task.Stage{}, Outputs: []task.Output{}, Actions: []task.Action{},
+		Usage: task.Usage{
+			Sandboxes: int(r.Sandboxes), EgressAllowed: int(r.EgressAllowed), EgressDenied: int(r.EgressDenied),
+			BytesIn: r.BytesIn, BytesOut: r.BytesOut,
+		},
+		CreatedAt: moment(r.CreatedAt), EndedAt: optional(r.EndedAt),
+	}
+	if r.StartedAt != nil {
+		end := now
+		if t.EndedAt != nil {
+			end = *t.EndedAt
+		}
+		t.Usage.WallSeconds = max(0, end.Sub(moment(*r.StartedAt)).Seconds())
+	}
+	if err := json.Unmarshal([]byte(r.Spec), &t.Spec); err != nil {
+		return task.Task{}, fmt.Errorf("spec of task %q: %w", r.ID, err)
+	}
+	return t, nil
+}
+
+// stageRow is a row of stages: the runs of one stage in one attempt, of which
+// the latest shows.
+type stageRow struct {
+	bun.BaseModel `bun:"table:stages"`
+
+	Task      string `bun:"task,pk"`
+	Attempt   int64  `bun:"attempt,pk"`
+	Name      string `bun:"name,pk"`
+	State     string `bun:"state"`
+	Reason    string `bun:"reason"`
+	Text      string `bun:"text"`
+	Starts    int64  `bun:"starts"`
+	Sandbox   string `bun:"sandbox"`
+	ExitCode  *int64 `bun:"exit_code"`
+	StartedAt *int64 `bun:"started_at"`
+	EndedAt   *int64 `bun:"ended_at"`
+}
+
+func (r stageRow) stage() task.Stage {
+	s := task.Stage{
+		Name: task.StageName(r.Name), State: task.StageState(r.State), Reason: task.Reason(r.Reason), Text: r.Text,
+		Attempts: int(r.Starts), Sandbox: r.Sandbox, StartedAt: optional(r.StartedAt), EndedAt: optional(r.EndedAt),
+	}
+	if r.ExitCode != nil {
+		code := int(*r.ExitCode)
+		s.ExitCode = &code
+	}
+	return s
+}
+
+type outputRow struct {
+	bun.BaseModel `bun:"table:outputs"`
+
+	Task   string `bun:"task,pk"`
+	Name   string `bun:"name,pk"`
+	Number int64  `bun:"number"`
+	Kind   string `bun:"kind"`
+	Digest string `bun:"digest"`
+	Size   int64  `bun:"size"`
+	Flags  string `bun:"flags"`
+}
+
+func (r outputRow) output() (task.Output, error) {
+	o := task.Output{Name: r.Name, Kind: r.Kind, Digest: task.Digest(r.Digest), Size: r.Size, Flags: []string{}}
+	if err := json.Unmarshal([]byte(r.Flags), &o.Flags); err != nil {
+		return o, fmt.Errorf("flags of output %q: %w", r.Name, err)
+	}
+	return o, nil
+}
+
+type eventRow struct {
+	bun.BaseModel `bun:"table:events"`
+
+	Task string `bun:"task,pk"`
+	Seq  int64  `bun:"seq,pk"`
+	Time int64  `bun:"time"`
+	Type string `bun:"type"`
+	Data string `bun:"data"`
+}
+
+type sandboxRow struct {
+	bun.BaseModel `bun:"table:sandboxes"`
+
+	ID     string `bun:"id,pk"`
+	Task   string `bun:"task"`
+	Number int64  `bun:"number"`
+	Spec   string `bun:"spec"`
+}
+
+type egressRow struct {
+	bun.BaseModel `bun:"table:egress"`
+
+	Sandbox string `bun:"sandbox,pk"`
+	Seq     int64  `bun:"seq,pk"`
+	Task    string `bun:"task"`
+	Number  int64  `bun:"number"`
+	Record  string `bun:"record"`
+}
+
+type ownerRow struct {
+	bun.BaseModel `bun:"table:owners"`
+
+	Sandbox string `bun:"sandbox,pk"`
+	Owner   string `bun:"owner"`
+	Digest  string `bun:"digest"`
+}
+
+type tokenRow struct {
+	bun.BaseModel `bun:"table:tokens"`
+
+	ID        string `bun:"id,pk"`
+	Owner     string `bun:"owner"`
+	Role      string `bun:"role"`
+	Note      string `bun:"note"`
+	Hash      string `bun:"hash"`
+	CreatedAt int64  `bun:"created_at"`
+	ExpiresAt *int64 `bun:"expires_at"`
+}
+
+func moment(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+func optional(ns *int64) *time.Time {
+	if ns == nil {
+		return nil
+	}
+	t := moment(*ns)
+	return &t
+}
+
+func nanos(t *time.Time) *int64 {
+	if t == nil || t.IsZero() {
+		return nil
+	}
+	ns := t.UnixNano()
+	return &ns
+}
+
+// jsonText encodes v for a column. Our own types always encode.
+func jsonText(v any) (string, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("encode a row: %w", err)
+	}
+	return string(raw), nil
+}
