@@ -34,11 +34,11 @@ type Options struct {
 type Ready struct {
 	URL        string `json:"url"`
 	Data       string `json:"data"`
-	PID        int    `json:"pid"`              // of the supervisor
-	ClientFile string `json:"clientFile"`       // the caller's configuration; empty when it could not be written
-	Note       string `json:"note,omitempty"`   // why not
-	TookOver   int    `json:"tookOver"`         // programs of a killed supervisor that were replaced
-	Already    bool   `json:"already,omitzero"` // it ran before this call
+	PID        int    `json:"pid"`            // of the supervisor
+	ClientFile string `json:"clientFile"`     // the caller's configuration; empty when it could not be written
+	Note       string `json:"note,omitempty"` // why not
+	TookOver   int    `json:"tookOver"`       // programs of a killed supervisor that were replaced
+	Already    bool   `json:"already"`        // it ran before this call
 }
 
 // ErrDrain, as the cause of a cancelled context, makes Up destroy every
@@ -324,4 +324,42 @@ func (l Layout) runningFault() error {
 		text = fmt.Sprintf("the installation in %s runs already, at %s (process %d); stop it with `cofferdam down --data %s`", l.Data, r.URL, r.PID, l.Data)
 	}
 	return faultOf(CodeConflict, ErrRunning, "%s", text)
+}
+
+// Running returns what an installation that is ready told when it became so.
+func Running(data string) (Ready, bool) {
+	l, err := NewLayout(data)
+	if err != nil {
+		return Ready{}, false
+	}
+	r, ok, err := l.readRecord(supervisorName)
+	if err != nil || !ok || r.URL == "" || !r.Alive() {
+		return Ready{}, false
+	}
+	return Ready{URL: r.URL, Data: l.Data, PID: r.PID, ClientFile: l.ClientFile(), Already: true}, true
+}
+
+// OpenUpLog opens the log of a supervisor in the background, and makes the
+// folders down to it.
+func OpenUpLog(data string) (*os.File, error) {
+	if err := checkRoot("up"); err != nil {
+		return nil, err
+	}
+	l, err := NewLayout(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(l.Data), 0o755); err != nil {
+		return nil, faultOf(CodeStorage, err, "data folder %s: can't make the folders above it", l.Data)
+	}
+	for _, f := range []struct {
+		path string
+		mode os.FileMode
+	}{{l.Data, 0o711}, {l.path("log"), 0o700}} {
+		if err := makeFolder(f.path, f.mode, owner{}); err != nil {
+			return nil, err
+		}
+	}
+	log, _, err := openLog(l.LogFile(supervisorName))
+	return log, err
 }

@@ -1,0 +1,13 @@
+package main
+
+import (
+	"context"
+
+	"github.com/cofferdam/cofferdam/internal/cli"
+)
+
+// Run carries out one command line. What went wrong has been told when it
+// returns; the error is for the exit code.
+func Run(ctx context.Context, args []string, stdio cli.Stdio) error {
+	return cli.Execute(ctx, args, stdio)
+}

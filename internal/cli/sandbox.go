@@ -1,0 +1,15 @@
+package cli
+
+import (
+	"regexp"
+
+	"github.com/spf13/cobra"
+)
+
+// sandboxID is what the server takes as a sandbox's id.
+var sandboxID = regexp.MustCompile(`^sb-[a-z2-7]{16}$`)
+
+func (a *app) sandboxCmd() *cobra.Command {
+	return group("sandbox", "Make sandboxes by hand and work in them",
+		a.sandboxCreateCmd(), a.sandboxExecCmd(), a.sandboxCpCmd(), a.sandboxLsCmd(), a.sandboxRmCmd())
+}

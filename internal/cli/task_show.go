@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/client"
+)
+
+func (a *app) taskShowCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show one task: state, stages, outputs", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return taskShow(ctx, c, args[0], a.json, a.Out)
+			})
+		},
+	}
+}
+
+func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out io.Writer) error {
+	t, err := c.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(out, t)
+	}
+	attempt := ""
+	if t.Attempt > 1 {
+		attempt = strconv.Itoa(t.Attempt)
+	}
+	if err := facts(out,
+		"task", t.ID, "state", t.State, "reason", t.Reason, "because", t.Text, "requested by", t.RequestedBy,
+		"repository", t.Repo, "ref", t.Ref, "commit", t.Commit, "worker", t.Worker, "policy", t.PolicyDigest,
+		"attempt", attempt, "created", t.CreatedAt.Local().Format(time.DateTime), "time", lasted(t),
+		"network", fmt.Sprintf("%d connections allowed, %d denied, %s in, %s out", t.Usage.EgressAllowed, t.Usage.EgressDenied, size(t.Usage.BytesIn), size(t.Usage.BytesOut)),
+	); err != nil {
+		return err
+	}
+	rows := make([][]string, 0, len(t.Stages))
+	for _, s := range t.Stages {
+		rows = append(rows, []string{s.Name, s.State, s.Reason, stageTime(s), s.Sandbox, s.Text})
+	}
+	fmt.Fprintln(out)
+	if err := table(out, []string{"STAGE", "STATE", "REASON", "TIME", "SANDBOX", "TEXT"}, rows); err != nil {
+		return err
+	}
+	if len(t.Outputs) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	return outputTable(out, t.Outputs)
+}
+
+func outputTable(out io.Writer, outputs []api.Output) error {
+	rows := make([][]string, 0, len(outputs))
+	for _, o := range outputs {
+		rows = append(rows, []string{o.Name, o.Kind, size(o.Size), o.Digest, strings.Join(o.Flags, " ")})
+	}
+	return table(out, []string{"OUTPUT", "KIND", "SIZE", "DIGEST", "FLAGS"}, rows)
+}
+
+func stageTime(s api.Stage) string {
+	switch {
+	case s.StartedAt == nil:
+		return ""
+	case s.EndedAt == nil:
+		return span(time.Since(*s.StartedAt))
+	}
+	return span(s.EndedAt.Sub(*s.StartedAt))
+}
