@@ -11,6 +11,12 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
+// Hash is a hash of the log's tree.
+type Hash = tlog.Hash
+
+// ParseHash reads what Hash.String gives.
+func ParseHash(text string) (Hash, error) { return tlog.ParseHash(text) }
+
 // Store keeps records, receipts and the log's hashes. Implemented by store.
 type Store interface {
 	// Append runs f in one transaction that no other writer shares, in this or
@@ -35,7 +41,7 @@ type View interface {
 	// Leaves is the number of receipts in the log.
 	Leaves() (int64, error)
 	// ReadHashes gives stored hashes of the log; it makes View a tlog.HashReader.
-	ReadHashes(indexes []int64) ([]tlog.Hash, error)
+	ReadHashes(indexes []int64) ([]Hash, error)
 	// Account is what the rows say about the task.
 	Account(taskID string) (Account, error)
 }
@@ -48,7 +54,7 @@ type Tx interface {
 	AddRecord(Record) error
 	// AddReceipt keeps the receipt and the log's hashes, the first of which has
 	// the index first.
-	AddReceipt(taskID string, leaf int64, bundle []byte, first int64, hashes []tlog.Hash) error
+	AddReceipt(taskID string, leaf int64, bundle []byte, first int64, hashes []Hash) error
 }
 
 // Account is what the control plane's rows say about a task.

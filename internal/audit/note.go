@@ -58,6 +58,16 @@ func openNote(v note.Verifier, msg string) (string, *Finding) {
 	return n.Text, nil
 }
 
+// newVerifier reads a verifier key as it stands in audit.pub, with or without
+// the newline.
+func newVerifier(vkey string) (note.Verifier, error) {
+	v, err := note.NewVerifier(strings.TrimSuffix(vkey, "\n"))
+	if err != nil {
+		return nil, fmt.Errorf("audit public key: %w", err)
+	}
+	return v, nil
+}
+
 // receiptText is what the signature of a receipt covers: which task, and its
 // body by digest.
 func receiptText(origin, taskID string, body task.Digest) string {
@@ -84,9 +94,9 @@ func (c Checkpoint) text() string {
 // ParseCheckpoint reads a signed checkpoint, as in a receipt or at the end of an
 // export, and checks its signature.
 func ParseCheckpoint(vkey string, msg []byte) (Checkpoint, error) {
-	v, err := note.NewVerifier(vkey)
+	v, err := newVerifier(vkey)
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("audit public key: %w", err)
+		return Checkpoint{}, err
 	}
 	c, bad := openCheckpoint(v, string(msg))
 	if bad != nil {

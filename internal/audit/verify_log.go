@@ -26,9 +26,9 @@ type VerifyOptions struct {
 // from elsewhere. The error says that the key can't be used or the export
 // can't be read; what is wrong with the export is in the report.
 func VerifyLog(vkey string, export io.Reader, o VerifyOptions) (Report, error) {
-	v, err := note.NewVerifier(vkey)
+	v, err := newVerifier(vkey)
 	if err != nil {
-		return Report{}, fmt.Errorf("audit public key: %w", err)
+		return Report{}, err
 	}
 	c := &logCheck{verifier: v, report: Report{Origin: v.Name(), Findings: []Finding{}}, names: map[string]string{}}
 	if err := c.read(export); err != nil {

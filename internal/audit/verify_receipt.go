@@ -14,9 +14,9 @@ import (
 // come from elsewhere. The receipt may end with one newline. The error says
 // that the key can't be used; what is wrong with the receipt is in the report.
 func VerifyReceipt(vkey string, bundle []byte) (Report, error) {
-	v, err := note.NewVerifier(vkey)
+	v, err := newVerifier(vkey)
 	if err != nil {
-		return Report{}, fmt.Errorf("audit public key: %w", err)
+		return Report{}, err
 	}
 	report := Report{Origin: v.Name(), Findings: []Finding{}}
 	opened := openReceipt(v, bytes.TrimSuffix(bundle, []byte("\n")), &report)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -169,8 +168,8 @@ func (v view) Leaves() (n int64, err error) {
 	return n, err
 }
 
-// ReadHashes makes view a tlog.HashReader.
-func (v view) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+// ReadHashes reads the log; with it view is a tlog.HashReader.
+func (v view) ReadHashes(indexes []int64) ([]audit.Hash, error) {
 	if len(indexes) == 0 {
 		return nil, nil
 	}
@@ -178,15 +177,15 @@ func (v view) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	if err := v.tx.NewSelect().Model(&found).Where("number IN (?)", bun.List(indexes)).Scan(v.ctx); err != nil {
 		return nil, err
 	}
-	byNumber := map[int64]tlog.Hash{}
+	byNumber := map[int64]audit.Hash{}
 	for _, r := range found {
-		h, err := tlog.ParseHash(r.Hash)
+		h, err := audit.ParseHash(r.Hash)
 		if err != nil {
 			return nil, fmt.Errorf("hash %d of the log: %w", r.Number, err)
 		}
 		byNumber[r.Number] = h
 	}
-	out := make([]tlog.Hash, 0, len(indexes))
+	out := make([]audit.Hash, 0, len(indexes))
 	for _, i := range indexes {
 		h, ok := byNumber[i]
 		if !ok {
@@ -263,7 +262,7 @@ func (v view) AddRecord(r audit.Record) error {
 	return err
 }
 
-func (v view) AddReceipt(taskID string, leaf int64, bundle []byte, first int64, hashes []tlog.Hash) error {
+func (v view) AddReceipt(taskID string, leaf int64, bundle []byte, first int64, hashes []audit.Hash) error {
 	row := receiptRow{Leaf: leaf, Task: taskID, Bundle: string(bundle)}
 	if _, err := v.tx.NewInsert().Model(&row).Exec(v.ctx); err != nil {
 		return err
