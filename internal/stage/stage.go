@@ -77,6 +77,12 @@ type TaskUpdate struct {
 	PolicyDigest task.Digest
 }
 
+// Open is a task that has not ended.
+type Open struct {
+	ID              string
+	CancelRequested bool
+}
+
 // LogWriter appends to a stage's log.
 type LogWriter interface {
 	io.WriteCloser
