@@ -81,6 +81,19 @@ func (f *Fleet) Attach(ctx context.Context, id, command string, offset int64) (s
 	return o, nil
 }
 
+// Exec is Start and Attach in one round trip: the stream's status says whether
+// this call started the command.
+func (f *Fleet) Exec(ctx context.Context, id string, cmd sandbox.Command, offset int64) (sandbox.Stream, error) {
+	if err := validCommand(cmd.ID); err != nil {
+		return nil, err
+	}
+	o, err := f.open(ctx, id, cmd.ID, &cmd, offset)
+	if err != nil {
+		return nil, f.lostSandbox(id, err)
+	}
+	return o, nil
+}
+
 // output is a command's output that survives its connections.
 type output struct {
 	f       *Fleet

@@ -26,9 +26,9 @@ func (f *Fleet) Workers() []Worker { return f.registry.Workers() }
 // must not hide the others.
 const reportTimeout = 10 * time.Second
 
-// List returns the sandboxes of the workers that answer. lost names the workers
-// that don't: what they have is not in the list.
-func (f *Fleet) List(ctx context.Context) (all []Placed, lost []string, err error) {
+// List returns the sandboxes of the workers that answer, without their commands.
+// lost names the workers that don't: what they have is not in the list.
+func (f *Fleet) List(ctx context.Context) (all []Placed, lost []string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	for _, w := range f.Workers() {
@@ -60,7 +60,7 @@ func (f *Fleet) List(ctx context.Context) (all []Placed, lost []string, err erro
 			all = append(all, Placed{Worker: c.worker, Info: info})
 		}
 	}
-	return all, lost, nil
+	return all, lost
 }
 
 func (f *Fleet) listOf(ctx context.Context, c *conn) ([]sandbox.Info, error) {
@@ -79,20 +79,19 @@ func (f *Fleet) listOf(ctx context.Context, c *conn) ([]sandbox.Info, error) {
 	return list.Sandboxes, nil
 }
 
-// Info describes one sandbox.
-func (f *Fleet) Info(ctx context.Context, id string) (Placed, error) {
-	placed := Placed{}
-	err := f.at(ctx, id, func(ctx context.Context, c *conn) error {
-		placed = Placed{Worker: c.worker}
-		return c.exchange(ctx, http.MethodGet, sandboxPath(id), nil, &placed.Info)
+// Info describes one sandbox, its commands included.
+func (f *Fleet) Info(ctx context.Context, id string) (worker string, info sandbox.Info, err error) {
+	err = f.at(ctx, id, func(ctx context.Context, c *conn) error {
+		worker, info = c.worker, sandbox.Info{}
+		return c.exchange(ctx, http.MethodGet, sandboxPath(id), nil, &info)
 	})
 	if err != nil {
-		return Placed{}, err
+		return "", sandbox.Info{}, err
 	}
-	if placed.ID != id {
-		return Placed{}, protocol(placed.Worker, fmt.Errorf("asked for sandbox %s, got %q", id, placed.ID))
+	if info.ID != id {
+		return "", sandbox.Info{}, protocol(worker, fmt.Errorf("asked for sandbox %s, got %q", id, info.ID))
 	}
-	return placed, nil
+	return worker, info, nil
 }
 
 // Report is what doctor found on one worker.
