@@ -158,12 +158,14 @@ func (c *command) append(chunk guest.Chunk) (size int64, err error) {
 	if c.broken {
 		return chunk.Offset + int64(len(chunk.Data)), nil
 	}
-	if chunk.Offset != size {
-		if chunk.Offset > size {
-			return size, errGap
-		}
+	if chunk.Offset > size {
+		return size, errGap
+	}
+	known := size - chunk.Offset
+	if known >= int64(len(chunk.Data)) {
 		return size, nil
 	}
+	chunk.Data = chunk.Data[known:]
 	if size+int64(len(chunk.Data)) > c.record.MaxOutput+outputSlack {
 		return size, guest.Errorf(guest.ReasonOutput, "command %q: the guest sends more than the limit", c.id)
 	}

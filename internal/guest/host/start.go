@@ -79,5 +79,12 @@ func (c *Conn) startedReply(r *request, answer guest.Answer) {
 	if err := entry.started(*answer.Status); err != nil {
 		c.log.Error("can't record a command", slog.Any("error", err))
 		c.lost(err.Error())
+		return
+	}
+	if answer.Number == 0 && answer.Status.Ended() {
+		// It ran long ago, was recorded, and the record is gone from our disk.
+		if err := entry.forgotten(); err != nil {
+			c.log.Error("can't record a command's end", slog.Any("error", err))
+		}
 	}
 }

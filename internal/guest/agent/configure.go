@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cofferdam/cofferdam/internal/guest"
+)
+
+// Where the authority to trust is put.
+const (
+	bundlePath    = "/etc/ssl/certs/ca-certificates.crt"
+	authorityPath = "/etc/cofferdam/ca.pem"
+)
+
+// configure sets the sandbox up; doing it again changes nothing.
+func (a *Agent) configure(cfg guest.Config) *guest.Error {
+	for _, folder := range []struct {
+		path  string
+		mode  fs.FileMode
+		owner int
+	}{
+		{"/workspace", 0o755, agentUID}, {"/home/agent", 0o755, agentUID}, {"/tmp", 0o777 | fs.ModeSticky, 0},
+	} {
+		if err := a.folder(folder.path, folder.mode, folder.owner); err != nil {
+			return guest.Errorf(guest.ReasonInternal, "set up %s: %v", folder.path, err)
+		}
+	}
+	if len(cfg.AuthorityPEM) > 0 {
+		if err := a.trust(cfg.AuthorityPEM); err != nil {
+			return guest.Errorf(guest.ReasonInternal, "trust the sandbox's authority: %v", err)
+		}
+	}
+	if cfg.Hostname != "" {
+		if name, err := os.Hostname(); err != nil || name != cfg.Hostname {
+			if err := unix.Sethostname([]byte(cfg.Hostname)); err != nil {
+				return guest.Errorf(guest.ReasonInternal, "set the host name: %v", err)
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.env = baseEnv(cfg.BaseEnv, len(cfg.AuthorityPEM) > 0)
+	return nil
+}
+
+// folder makes a folder where there is none, and leaves one that is as it is.
+func (a *Agent) folder(path string, mode fs.FileMode, owner int) error {
+	path = filepath.Join(a.opts.Root, path)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	if !a.opts.SameUser {
+		if err := os.Chown(path, owner, owner); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(path, mode) // Beyond the umask.
+}
+
+// trust adds the authority to the system's bundle, and keeps it alone as well.
+func (a *Agent) trust(pem []byte) error {
+	pem = append(bytes.TrimSpace(pem), '\n')
+	alone := filepath.Join(a.opts.Root, authorityPath)
+	bundle := filepath.Join(a.opts.Root, bundlePath)
+	for _, path := range []string{alone, bundle} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := replace(alone, pem); err != nil {
+		return err
+	}
+	old, err := os.ReadFile(bundle)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if bytes.Contains(old, pem) {
+		return nil
+	}
+	if len(old) > 0 && old[len(old)-1] != '\n' {
+		old = append(old, '\n')
+	}
+	return replace(bundle, append(old, pem...))
+}
+
+// replace writes a file in one step.
+func replace(path string, text []byte) error {
+	half := path + ".new"
+	if err := os.WriteFile(half, text, 0o644); err != nil { //nolint:gosec // everybody inside reads it
+		return err
+	}
+	if err := os.Rename(half, path); err != nil {
+		return fmt.Errorf("replace: %w", errors.Join(err, os.Remove(half)))
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cofferdam/cofferdam/internal/guest"
+)
+
+// reap takes every process that ended: main processes of commands and orphans.
+// It only looks at first, and takes under the lock that fork holds, so that a
+// number is never free for another process before its owner was looked up.
+func (a *Agent) reap() {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.ECHILD) {
+			a.awaitStart()
+			continue
+		}
+		a.take()
+	}
+}
+
+// awaitStart waits until there is a process to wait for.
+func (a *Agent) awaitStart() {
+	a.procs.Lock()
+	defer a.procs.Unlock()
+	for !a.hasChild() {
+		a.started.Wait()
+	}
+}
+
+// hasChild says whether any child exists, ended or not.
+func (a *Agent) hasChild() bool {
+	var info unix.Siginfo
+	return !errors.Is(unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil), unix.ECHILD)
+}
+
+// take reaps what has ended by now.
+func (a *Agent) take() {
+	a.procs.Lock()
+	defer a.procs.Unlock()
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		if c := a.mains[pid]; c != nil {
+			delete(a.mains, pid)
+			a.exited(c, status)
+		}
+	}
+}
+
+// exited notes how much was written until the exit, and has the rest done
+// elsewhere.
+func (a *Agent) exited(c *command, status unix.WaitStatus) {
+	go func() {
+		<-c.ready
+		a.mu.Lock()
+		c.exited = true
+		for _, p := range c.pipes {
+			p.goal = p.read
+			if !p.over {
+				p.goal += p.unread()
+			}
+		}
+		a.mu.Unlock()
+		a.finish(c, status)
+	}()
+}
+
+// finish makes the command's status final: its tree is gone when a limit ended
+// it, and its output up to the exit was read.
+func (a *Agent) finish(c *command, status unix.WaitStatus) {
+	a.mu.Lock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	for c.ending > 0 {
+		c.drained.Wait()
+	}
+	a.drain(c)
+	for c.ending > 0 { // What was drained may have been too much.
+		c.drained.Wait()
+	}
+	failed := status != 0
+	c.exitOffset = c.end
+	a.mu.Unlock()
+
+	children := a.members(c)
+	full := failed && a.diskFull(c)
+	crowded := failed && c.nproc > 0 && !c.root && a.count()+1 >= c.nproc
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &c.status
+	s.Phase, s.EndedAt, s.Children = guest.Exited, time.Now().UTC(), children
+	s.ExitCode = -1
+	if status.Exited() {
+		s.ExitCode = status.ExitStatus()
+	} else if status.Signaled() {
+		s.Signal = int(status.Signal())
+	}
+	if failed && (c.crowded || crowded) {
+		c.blame(guest.ReasonPIDs)
+	}
+	if full {
+		c.blame(guest.ReasonDisk)
+	}
+	c.final = true
+	a.wake.Signal()
+}
+
+// diskFull says whether one of the file systems the command writes to has
+// nearly no room left.
+func (a *Agent) diskFull(c *command) bool {
+	const nearly = 64 << 10
+	for _, path := range []string{c.dir, "/", "/tmp", a.opts.Workspace} {
+		var s unix.Statfs_t
+		if err := unix.Statfs(path, &s); err != nil || s.Blocks == 0 {
+			continue
+		}
+		if s.Flags&unix.ST_RDONLY == 0 && s.Bavail*uint64(s.Bsize) < nearly {
+			return true
+		}
+	}
+	return false
+}
