@@ -91,7 +91,7 @@ func TestFixOutsideTheWorkspaceFailsVerification(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := start(t, task.Spec{Agent: shell(c.agent), Verify: c.verify})
-			fails(t, h.through(task.Act, 1), task.VerifyFailed, "exited with")
+			fails(t, h.through(task.Act, 1), task.VerifyFailed, "the verify command exited with")
 		})
 	}
 }
