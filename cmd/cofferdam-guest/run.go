@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"runtime/debug"
 
 	"github.com/cofferdam/cofferdam/internal/guest/agent"
