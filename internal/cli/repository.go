@@ -40,8 +40,9 @@ func remoteRepo(repo string) (bool, error) {
 // repository is a repository of the caller.
 type repository struct {
 	git string
-	dir string // where git works
-	top string // for people
+	dir string   // where git works
+	top string   // for people
+	off []string // configuration that turns the repository's own off
 }
 
 // openRepository finds the repository at path.
@@ -57,12 +58,16 @@ func openRepository(ctx context.Context, path string) (*repository, error) {
 	if err != nil {
 		return nil, repositoryProblem("--repo %s: git is needed to read a repository, and it is not installed", path)
 	}
-	r := &repository{git: git, dir: path}
+	r := &repository{git: git, dir: path, off: []string{
+		"core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.allow=never", "core.pager=cat",
+		"core.askPass=/bin/false", "gc.auto=0", "maintenance.auto=false",
+	}}
 	top, err := r.run(ctx, "rev-parse", "--absolute-git-dir")
 	if err != nil {
 		return nil, repositoryProblem("--repo %s: not a git repository, or not one that git lets you read: %v", path, err)
 	}
 	r.top = strings.TrimSuffix(top, "/.git")
+	r.disarm(ctx)
 	shallow, err := r.run(ctx, "rev-parse", "--is-shallow-repository")
 	if err != nil {
 		return nil, repositoryProblem("--repo %s: %v", path, err)
@@ -77,17 +82,42 @@ func repositoryProblem(format string, args ...any) error {
 	return problem("input.repository", format, args...)
 }
 
-// command is git such that the repository's own configuration starts no
-// program: no hook, no watcher, no transport. What is asked of git reads
-// objects and file times only, so filters and diff drivers have no part.
-func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
-	safe := []string{
-		"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never",
-		"-c", "core.pager=cat", "-c", "core.askPass=/bin/false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+// disarm turns off the filters that the repository configures: git runs them
+// whenever it has to compare a file's content. Reading the configuration runs
+// nothing.
+func (r *repository) disarm(ctx context.Context) {
+	keys, err := r.run(ctx, "config", "--null", "--name-only", "--get-regexp", `^filter\.`)
+	if err != nil {
+		return // git ends with 1 when there is none
 	}
-	cmd := exec.CommandContext(ctx, r.git, append(safe, args...)...)
+	for key := range strings.SplitSeq(keys, "\x00") {
+		switch {
+		case strings.HasSuffix(key, ".required"):
+			r.off = append(r.off, key+"=false")
+		case key != "":
+			r.off = append(r.off, key+"=")
+		}
+	}
+}
+
+// command is git such that the repository's own configuration starts no
+// program: no hook, no watcher, no filter, no transport.
+func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, r.git, args...)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "LC_ALL=C")
+	for _, v := range os.Environ() {
+		// What a calling git or shell set up for another repository is not for this one.
+		if !strings.HasPrefix(v, "GIT_CONFIG_") && !strings.HasPrefix(v, "GIT_DIR=") && !strings.HasPrefix(v, "GIT_WORK_TREE=") && !strings.HasPrefix(v, "GIT_INDEX_FILE=") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	// By environment, since a key given by -c may not hold an equals sign.
+	cmd.Env = append(cmd.Env, "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "LC_ALL=C",
+		fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(r.off)))
+	for i, setting := range r.off {
+		at := strings.LastIndexByte(setting, '=')
+		cmd.Env = append(cmd.Env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, setting[:at]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, setting[at+1:]))
+	}
 	return cmd
 }
 
@@ -149,8 +179,8 @@ func (r *repository) resolve(ctx context.Context, ref string) (source, error) {
 	return s, nil
 }
 
-// dirty says how many files differ from what is committed, as far as their
-// times and sizes tell; contents are not read.
+// dirty says about how many files differ from what is committed: mostly by
+// their times and sizes.
 func (r *repository) dirty(ctx context.Context) int {
 	bare, err := r.run(ctx, "rev-parse", "--is-bare-repository")
 	if err != nil || bare == "true" {
@@ -183,11 +213,10 @@ func (r *repository) bundle(ctx context.Context, s source, steady bool) (*os.Fil
 		return nil, 0, fmt.Errorf("bundle: %w", err)
 	}
 	_ = os.Remove(f.Name())
-	args := []string{}
 	if steady {
-		args = append(args, "-c", "pack.threads=1")
+		r.off = append(r.off, "pack.threads=1")
 	}
-	cmd := r.command(ctx, append(append(args, "bundle", "create", "--quiet", "-"), s.tips...)...)
+	cmd := r.command(ctx, append([]string{"bundle", "create", "--quiet", "-"}, s.tips...)...)
 	var errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = f, &errs
 	if err := cmd.Run(); err != nil {
