@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cofferdam/cofferdam/internal/audit"
+	"github.com/cofferdam/cofferdam/internal/boot"
+	"github.com/cofferdam/cofferdam/internal/fleet"
+	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/output"
+	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/server"
+	"github.com/cofferdam/cofferdam/internal/stage/steps"
+	"github.com/cofferdam/cofferdam/internal/stage/temporal"
+	"github.com/cofferdam/cofferdam/internal/store"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// flags are the program's arguments.
+type flags struct {
+	data      string
+	listen    string
+	public    bool
+	hosts     string
+	operator  string
+	temporal  string
+	namespace string
+}
+
+func parse(args []string, stderr io.Writer) (flags, error) {
+	var f flags
+	set := flag.NewFlagSet("cofferdamd", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&f.data, "data", "/var/lib/cofferdam", "data `folder` of the installation")
+	set.StringVar(&f.listen, "listen", "127.0.0.1:7070", "`host:port` of the API")
+	set.BoolVar(&f.public, "listen-public", false, "allow --listen on an address other than the loopback; put TLS in front")
+	set.StringVar(&f.hosts, "hosts", "", "further `names`, comma-separated, that clients may call this server by")
+	set.StringVar(&f.operator, "operator-policy", "", "`file` with the operator's policy layer")
+	set.StringVar(&f.temporal, "temporal-address", "", "`host:port` of an existing Temporal cluster instead of cofferdam-engine")
+	set.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in that cluster")
+	if err := set.Parse(args); err != nil {
+		return f, err
+	}
+	if set.NArg() > 0 {
+		return f, task.Fail(task.InputInvalid, fmt.Sprintf("unexpected argument %q", set.Arg(0)), nil)
+	}
+	return f, nil
+}
+
+// Run is the program: it serves until ctx ends.
+func Run(ctx context.Context, args []string, stderr io.Writer) error {
+	f, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	unix.Umask(0o077)
+	// Keys are in memory: no core file, no debugger of another process.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("not dumpable: %w", err)
+	}
+	dir := filepath.Join(f.data, "cofferdamd")
+	lock, err := boot.Claim(dir)
+	if err != nil {
+		return task.Fail(task.InfraStorage, err.Error(), nil)
+	}
+	defer lock.Close()
+	p := &plane{flags: f, dir: dir, boot: boot.NewID(), log: slog.New(slog.NewTextHandler(stderr, nil))}
+	defer p.close()
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	listener, err := server.Listen(ctx, f.listen, f.public)
+	if err != nil {
+		return err
+	}
+	if err := p.connect(ctx); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	srv, err := p.server()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if err := boot.Announce(dir, "cofferdamd", p.boot, "http://"+listener.Addr().String()); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	p.log.Info("ready", "boot", p.boot, "address", listener.Addr().String(), "version", version)
+	return srv.Serve(ctx, listener)
+}
+
+// plane is the control plane while it is put together.
+type plane struct {
+	flags      flags
+	dir, boot  string
+	log        *slog.Logger
+	store      *store.Store
+	key        *audit.Key
+	audit      *audit.Log
+	blobs      *output.Blobs
+	policies   policies
+	identities *identity.Identities
+	registry   *fleet.Registry
+	fleet      *fleet.Fleet
+	engine     *temporal.Engine
+}
+
+// open opens what lies in the data folder.
+func (p *plane) open(ctx context.Context) error {
+	var err error
+	if p.flags.operator != "" {
+		text, err := os.ReadFile(p.flags.operator)
+		if err != nil {
+			return task.Fail(task.InputPolicy, "the operator's policy can't be read: "+err.Error(), nil)
+		}
+		operator, err := policy.ParseOperator(string(text))
+		if err != nil {
+			return err
+		}
+		p.policies.operator = operator
+	}
+	if p.store, err = store.Open(ctx, store.Options{Dir: p.dir, Logger: p.log}); err != nil {
+		return err
+	}
+	keys := filepath.Join(p.dir, "keys")
+	if err := os.MkdirAll(keys, 0o700); err != nil {
+		return task.Fail(task.InfraStorage, "the folder of the keys can't be made: "+err.Error(), nil)
+	}
+	if p.key, err = audit.NewKey(keys); err != nil {
+		return err
+	}
+	if p.audit, err = audit.Open(ctx, audit.Options{Store: p.store.Audit(), Key: p.key}); err != nil {
+		return err
+	}
+	if p.blobs, err = output.Open(filepath.Join(p.dir, "blobs")); err != nil {
+		return err
+	}
+	p.identities = identity.New(p.store, time.Now)
+	for file, who := range map[string]identity.Request{
+		"admin.token":  {User: "admin", Role: identity.Admin, Note: "made at the first start"},
+		"worker.token": {User: "worker", Role: identity.Worker, Note: "of this machine's worker, made at the first start"},
+	} {
+		if err := p.enrol(ctx, filepath.Join(keys, file), who); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enrol makes the token of a file, and the file when it is absent. A crash
+// between the two is mended at the next start.
+func (p *plane) enrol(ctx context.Context, file string, who identity.Request) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		text = []byte(identity.NewSecret().Reveal() + "\n")
+		err = boot.WriteFile(file, text)
+	}
+	if err != nil {
+		return task.Fail(task.InfraStorage, "token file "+file+": "+err.Error(), nil)
+	}
+	secret := identity.SecretFrom(string(text))
+	if _, err := p.identities.Verify(ctx, secret, who.Role); err == nil {
+		return nil
+	}
+	_, err = p.identities.Enrol(ctx, who, secret)
+	return err
+}
+
+// connect makes the fleet and the link to the engine.
+func (p *plane) connect(ctx context.Context) error {
+	p.registry = fleet.NewRegistry(fleet.RegistryOptions{
+		Authenticate: p.worker, Boot: p.boot, Version: version, Log: p.log,
+	})
+	p.fleet = fleet.New(p.registry, fleet.Options{})
+	work := steps.New(steps.Deps{
+		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: p.policies,
+		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
+	})
+	o := temporal.Options{
+		KeyFile: filepath.Join(p.dir, "keys", "engine.key"), Steps: work, Open: open{p.store}.list, Logger: p.log,
+		Address: p.flags.temporal, Namespace: p.flags.namespace,
+	}
+	if o.Address == "" {
+		o.AddressFile = filepath.Join(p.flags.data, "engine", "boot.json")
+		o.TokenFile = filepath.Join(p.flags.data, "engine", "token")
+	}
+	var err error
+	p.engine, err = temporal.Connect(ctx, o)
+	return err
+}
+
+// worker says which worker token a connection shows.
+func (p *plane) worker(r *http.Request) (string, error) {
+	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return "", task.Fail(task.InputUnauthed, "no bearer token", nil)
+	}
+	who, err := p.identities.Verify(r.Context(), identity.SecretFrom(secret), identity.Worker)
+	return who.User, err
+}
+
+func (p *plane) server() (*server.Server, error) {
+	var hosts []string
+	if p.flags.hosts != "" {
+		hosts = strings.Split(p.flags.hosts, ",")
+	}
+	return server.New(server.Options{
+		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKey: p.key.Public(), Log: p.log,
+		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
+		Needs: server.Needs{
+			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: p.policies, Blobs: p.blobs,
+			Places: p.fleet, Commands: p.fleet, Files: p.fleet, Workers: p.fleet, Audit: p.audit,
+			Probes: []server.Probe{
+				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},
+				{ID: "engine", Ask: p.engine.Ready, OK: "the engine answers", Fix: "look at the log of cofferdam-engine; tasks go on when it is back"},
+			},
+		},
+	})
+}
+
+// close undoes open and connect in reverse.
+func (p *plane) close() {
+	if p.engine != nil {
+		p.engine.Close()
+	}
+	if p.registry != nil {
+		p.registry.Close()
+	}
+	if p.blobs != nil {
+		_ = p.blobs.Close()
+	}
+	if p.store != nil {
+		if err := p.store.Close(); err != nil {
+			p.log.Error("close the database", "error", err)
+		}
+	}
+}
