@@ -237,7 +237,7 @@ func verified(t *testing.T, s *site, o VerifyOptions) Report {
 	return report
 }
 
-func export(t *testing.T, s *site) []byte {
+func export(t testing.TB, s *site) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	if err := s.log.Export(context.Background(), &out); err != nil {

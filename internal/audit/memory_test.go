@@ -141,13 +141,13 @@ func (t memoryTx) AddReceipt(id string, index int64, bundle []byte, first int64,
 
 // site is an installation with an account.
 type site struct {
-	t     *testing.T
+	t     testing.TB
 	store *memory
 	key   *Key
 	log   *Log
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	key, err := NewKey(t.TempDir())
 	if err != nil {
@@ -156,7 +156,7 @@ func newSite(t *testing.T) *site {
 	return siteWith(t, newMemory(), key)
 }
 
-func siteWith(t *testing.T, store *memory, key *Key) *site {
+func siteWith(t testing.TB, store *memory, key *Key) *site {
 	t.Helper()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	log, err := Open(t.Context(), Options{Store: store, Key: key, Now: func() time.Time {

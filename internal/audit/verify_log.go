@@ -112,6 +112,9 @@ func (c *logCheck) line(where string, raw []byte) {
 		c.unreadable(where, fmt.Errorf("it is not a %q line of this installation", l.Type))
 		return
 	}
+	if c.section == nothing && kind != header {
+		c.report.addf(where, Malformed, "the export does not begin with a header")
+	}
 	if kind < c.section || kind == c.section && (kind == header || kind == end) {
 		c.report.addf(where, Order, "a %s line stands where none belongs", l.Type)
 	}
@@ -179,7 +182,7 @@ func (c *logCheck) finish(o VerifyOptions) {
 			c.report.addf("", TailCut, "the export does not end with a checkpoint")
 		}
 	} else {
-		c.against("the checkpoint at the end", *c.final)
+		c.against("the checkpoint at the end", *c.final, Altered)
 		if last := c.lastSeq(); last > c.final.Records {
 			c.report.addf(fmt.Sprintf("record %d", c.final.Records+1), Altered, "the export holds %d records, but its checkpoint was signed over %d", last, c.final.Records)
 		}
@@ -188,7 +191,7 @@ func (c *logCheck) finish(o VerifyOptions) {
 		}
 	}
 	for _, l := range c.leaves {
-		c.against("the checkpoint in the receipt of "+l.task, l.checkpoint)
+		c.against("the checkpoint in the receipt of "+l.task, l.checkpoint, Altered)
 	}
 	if o.Trusted != nil {
 		c.trusted(*o.Trusted)

@@ -116,14 +116,16 @@ func (c *logCheck) size() int64 {
 	return c.leaves[len(c.leaves)-1].index + 1
 }
 
-// against compares the export with a checkpoint whose signature is good.
-func (c *logCheck) against(where string, check Checkpoint) {
+// against compares the export with a checkpoint whose signature is good. A
+// difference is of the kind: altered for one that came with the export, a fork
+// for one that was kept outside.
+func (c *logCheck) against(where string, check Checkpoint, kind Kind) {
 	switch {
 	case check.Size > c.size()+int64(c.unsigned):
 		c.report.addf(where, TailCut, "it was signed over %d receipts, and the export holds %d: the end is gone", check.Size, c.size())
 	case check.Size <= c.tree.size:
 		if root, err := tlog.TreeHash(check.Size, &c.tree); err != nil || root != check.Root {
-			c.report.addf(where, Fork, "its root over %d receipts is not that of the export's receipts", check.Size)
+			c.report.addf(where, kind, "its root over %d receipts is not that of the export's receipts", check.Size)
 		}
 	}
 	hash, ok := c.hashOf(check.Records)
@@ -131,7 +133,7 @@ func (c *logCheck) against(where string, check Checkpoint) {
 	case check.Records > c.lastSeq()+int64(c.unread):
 		c.report.addf(where, TailCut, "it was signed over %d records, and the export ends with record %d: the end is gone", check.Records, c.lastSeq())
 	case ok && textDigest(hash) != check.Head:
-		c.report.addf(where, Fork, "record %d is not the one it was signed over", check.Records)
+		c.report.addf(where, kind, "record %d is not the one it was signed over", check.Records)
 	}
 }
 
@@ -143,7 +145,7 @@ func (c *logCheck) trusted(check Checkpoint) {
 		c.report.addf(where, WrongKey, "it is of the installation %q", check.Origin)
 		return
 	}
-	c.against(where, check)
+	c.against(where, check, Fork)
 	if c.final == nil || check.Size < 1 || check.Size > c.final.Size || c.final.Size > c.tree.size {
 		return
 	}
@@ -179,5 +181,5 @@ func (c *logCheck) beside(raw []byte) {
 		}
 		c.report.addf(where, kind, "the log does not hold it")
 	}
-	c.against(where+", its checkpoint", r.checkpoint)
+	c.against(where+", its checkpoint", r.checkpoint, Fork)
 }
