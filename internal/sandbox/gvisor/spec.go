@@ -31,7 +31,6 @@ func bundle(id string, low lower, spec sandbox.Spec, nsPath string) *specs.Spec 
 	period := uint64(100_000)
 	quota := limits.MilliCPU * int64(period) / 1000
 	memory := limits.Memory
-	pids := hostThreads(limits.PIDs)
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: "sandbox",
@@ -63,7 +62,7 @@ func bundle(id string, low lower, spec sandbox.Spec, nsPath string) *specs.Spec 
 			Resources: &specs.LinuxResources{
 				Memory: &specs.LinuxMemory{Limit: &memory},
 				CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
-				Pids:   &specs.LinuxPids{Limit: &pids},
+				Pids:   &specs.LinuxPids{Limit: hostThreads(limits.PIDs)},
 			},
 		},
 	}
