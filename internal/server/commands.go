@@ -19,7 +19,7 @@ import (
 
 const (
 	inlineOutput = 1 << 20          // bytes of output in the answer to an exec
-	inlineWait   = 20 * time.Second // an exec waits for its command
+	inlineWait   = 20 * time.Second // that an exec waits for its command
 )
 
 func (s *Server) describeCommands() {
@@ -48,17 +48,13 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*execOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.need.Commands.Start(ctx, in.ID, cmd)
-	if err != nil {
-		return nil, err
-	}
-	out := &execOutput{api.ExecResult{Command: apiStatus(st), Output: []api.Chunk{}}}
+	out := &execOutput{api.ExecResult{Output: []api.Chunk{}}}
 	if in.Body.Wait {
-		if err := s.collect(ctx, in.ID, st, &out.Body); err != nil {
-			return nil, err
-		}
+		return out, s.collect(ctx, in.ID, cmd, &out.Body)
 	}
-	return out, nil
+	st, err := s.need.Commands.Start(ctx, in.ID, cmd)
+	out.Body.Command = apiStatus(st)
+	return out, err
 }
 
 // commandOf checks what JSON Schema can't say.
@@ -88,60 +84,63 @@ func commandOf(r api.ExecRequest) (sandbox.Command, error) {
 	return cmd, nil
 }
 
-// collect waits for a short command and puts its output and end into the
+// collect starts a command, waits for its end and puts its output into the
 // answer. What does not fit or takes longer is left to read-command.
-func (s *Server) collect(ctx context.Context, id string, st sandbox.Status, out *api.ExecResult) error {
-	wait, cancel := context.WithTimeout(ctx, inlineWait)
+func (s *Server) collect(ctx context.Context, id string, cmd sandbox.Command, out *api.ExecResult) error {
+	wait, cancel := context.WithTimeout(ctx, s.inlineWait)
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
-	stream, err := s.need.Commands.Attach(wait, id, st.ID, 0)
+	err := s.gather(wait, id, cmd, out)
+	if wait.Err() == nil || ctx.Err() != nil || out.Done {
+		return err
+	}
+	// The waiting time is used up, and the command may have been silent so far:
+	// asked again by its id, it is there for certain and its status known.
+	st, err := s.need.Commands.Start(ctx, id, cmd)
 	if err != nil {
-		if wait.Err() != nil && ctx.Err() == nil {
-			return nil
-		}
+		return err
+	}
+	st.Started = st.Started || out.Command.Started
+	out.Command = apiStatus(st)
+	return nil
+}
+
+// gather copies a command's output into the answer until its end or the bound.
+func (s *Server) gather(ctx context.Context, id string, cmd sandbox.Command, out *api.ExecResult) error {
+	stream, err := s.need.Commands.Exec(ctx, id, cmd, 0)
+	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	var fd int
-	var held []byte
-	var from int64
+	var held sandbox.Chunk // neighbours of one stream are put together
 	flush := func() {
-		if len(held) > 0 {
-			out.Output = append(out.Output, api.NewChunk(fd, from, held))
-			held = nil
+		if len(held.Data) > 0 {
+			out.Output = append(out.Output, api.NewChunk(held.Fd, held.Offset, held.Data))
+			held.Data = nil
 		}
 	}
 	defer flush()
-	for {
+	for out.Next < inlineOutput {
 		chunk, err := stream.Next()
+		out.Command = apiStatus(stream.Status())
 		if errors.Is(err, io.EOF) {
-			started := out.Command.Started
-			out.Command = apiStatus(stream.Status())
-			out.Command.Started = started // what this request's Start said
 			out.Done = true
 			return nil
 		}
 		if err != nil {
-			if wait.Err() != nil && ctx.Err() == nil {
-				return nil // the waiting time is used up, the command is not lost
-			}
 			return err
 		}
-		if room := inlineOutput - out.Next; int64(len(chunk.Data)) > room {
-			chunk.Data = chunk.Data[:room]
-		}
-		if chunk.Fd != fd {
+		data := chunk.Data[:min(int64(len(chunk.Data)), inlineOutput-out.Next)]
+		if chunk.Fd != held.Fd {
 			flush()
-			fd, from = chunk.Fd, chunk.Offset
-		} else if held == nil {
-			from = chunk.Offset
 		}
-		held = append(held, chunk.Data...)
-		out.Next = chunk.Offset + int64(len(chunk.Data))
-		if out.Next >= inlineOutput {
-			return nil
+		if len(held.Data) == 0 {
+			held.Fd, held.Offset = chunk.Fd, chunk.Offset
 		}
+		held.Data = append(held.Data, data...)
+		out.Next = chunk.Offset + int64(len(data))
 	}
+	return nil
 }
 
 type commandPath struct {

@@ -35,6 +35,7 @@ type memory struct {
 	logs    map[string][]byte
 	egress  map[string][]task.EgressRecord
 	owners  map[string][2]string
+	boxes   map[string]string // sandboxes of tasks
 	tokens  []identity.Token
 	blobs   map[task.Digest][]byte
 	records []string
@@ -45,7 +46,7 @@ func newMemory() *memory {
 	return &memory{
 		tasks: map[string]task.Task{}, keys: map[string][2]string{}, cancels: map[string]bool{}, events: map[string][]task.Event{},
 		wakes: map[string][]chan struct{}{}, logs: map[string][]byte{}, egress: map[string][]task.EgressRecord{},
-		owners: map[string][2]string{}, blobs: map[task.Digest][]byte{},
+		owners: map[string][2]string{}, boxes: map[string]string{}, blobs: map[task.Digest][]byte{},
 	}
 }
 
@@ -182,6 +183,9 @@ func (m *memory) SandboxOwner(_ context.Context, id string) (string, error) {
 	defer m.mu.Unlock()
 	if o, ok := m.owners[id]; ok {
 		return o[0], nil
+	}
+	if t, ok := m.tasks[m.boxes[id]]; ok {
+		return t.RequestedBy, nil
 	}
 	return "", missing("sandbox")
 }
@@ -358,24 +362,50 @@ func (f *machines) Destroy(_ context.Context, id string) error {
 	return nil
 }
 
-func (f *machines) Info(_ context.Context, id string) (fleet.Placed, error) {
+func (f *machines) Info(_ context.Context, id string) (string, sandbox.Info, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, ok := f.boxes[id]
 	if !ok {
-		return fleet.Placed{}, missing("sandbox")
+		return "", sandbox.Info{}, missing("sandbox")
 	}
-	return fleet.Placed{Worker: "w1", Info: i}, nil
+	return "w1", i, nil
 }
 
-func (f *machines) List(context.Context) ([]fleet.Placed, []string, error) {
+func (f *machines) List(context.Context) ([]fleet.Placed, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []fleet.Placed
 	for _, id := range slices.Sorted(maps.Keys(f.boxes)) {
 		out = append(out, fleet.Placed{Worker: "w1", Info: f.boxes[id]})
 	}
-	return out, nil, nil
+	return out, nil
+}
+
+// Exec answers, as a worker does, only when there is something to say.
+func (f *machines) Exec(ctx context.Context, id string, cmd sandbox.Command, offset int64) (sandbox.Stream, error) {
+	st, err := f.Start(ctx, id, cmd)
+	if err != nil {
+		return nil, err
+	}
+	j, err := f.journal(id, cmd.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { j.mu.Lock(); j.grown.Broadcast(); j.mu.Unlock() })()
+	j.mu.Lock()
+	for j.size <= offset && j.st.Phase == sandbox.CommandRunning && ctx.Err() == nil {
+		j.grown.Wait()
+	}
+	j.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, task.Fail(task.InfraWorkerLost, "the worker did not answer in the time that was given", ctx.Err())
+	}
+	stream, err := f.Attach(ctx, id, cmd.ID, offset)
+	if err == nil {
+		stream.(*reader).started = st.Started
+	}
+	return stream, err
 }
 
 func (f *machines) Start(_ context.Context, id string, cmd sandbox.Command) (sandbox.Status, error) {
@@ -508,6 +538,8 @@ type reader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	at     int64
+
+	started bool
 }
 
 func (r *reader) Next() (sandbox.Chunk, error) {
@@ -532,6 +564,10 @@ func (r *reader) Next() (sandbox.Chunk, error) {
 	}
 }
 
-func (r *reader) Status() sandbox.Status { return r.j.status() }
+func (r *reader) Status() sandbox.Status {
+	st := r.j.status()
+	st.Started = r.started
+	return st
+}
 
 func (r *reader) Close() error { r.cancel(); return nil }

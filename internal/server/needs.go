@@ -45,14 +45,13 @@ type Engine interface {
 	Cancel(ctx context.Context, taskID string) error
 }
 
-// Owners remembers whose the sandboxes without a task are. Implemented by
-// store.
+// Owners remembers whose sandboxes are. Implemented by store.
 type Owners interface {
-	// ClaimSandbox remembers the owner and the digest of the request before the
-	// sandbox is made, once: a second claim changes nothing and returns the first.
+	// ClaimSandbox remembers the owner of a sandbox without a task and the digest of
+	// the request before it is made, once: a second claim changes nothing and returns the first.
 	ClaimSandbox(ctx context.Context, id, owner, digest string) (firstOwner, firstDigest string, err error)
-	// SandboxOwner returns the owner; a *task.Failure with task.InputNotFound when
-	// nobody claimed it.
+	// SandboxOwner returns who claimed it, or who asked for its task; a
+	// *task.Failure with task.InputNotFound when nobody did.
 	SandboxOwner(ctx context.Context, id string) (string, error)
 }
 
@@ -62,14 +61,17 @@ type Places interface {
 	Create(ctx context.Context, spec sandbox.Spec) (worker string, info sandbox.Info, err error)
 	Grant(ctx context.Context, grant task.Grant) error
 	Destroy(ctx context.Context, id string) error
-	Info(ctx context.Context, id string) (fleet.Placed, error)
+	Info(ctx context.Context, id string) (worker string, info sandbox.Info, err error)
 	// List also names the workers that did not answer, whose sandboxes are missing.
-	List(ctx context.Context) (all []fleet.Placed, lost []string, err error)
+	List(ctx context.Context) (all []fleet.Placed, lost []string)
 }
 
 // Commands runs commands in the sandboxes of the fleet. Implemented by fleet.
 type Commands interface {
 	Start(ctx context.Context, id string, cmd sandbox.Command) (sandbox.Status, error)
+	// Exec is Start and Attach in one round trip. The stream's status says whether
+	// this call started the command.
+	Exec(ctx context.Context, id string, cmd sandbox.Command, offset int64) (sandbox.Stream, error)
 	Status(ctx context.Context, id, command string) (sandbox.Status, error)
 	Attach(ctx context.Context, id, command string, offset int64) (sandbox.Stream, error)
 	Kill(ctx context.Context, id, command string) error

@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cofferdam/cofferdam/api"
@@ -120,28 +121,16 @@ func narrowed(l task.Limits, r *api.Limits, policy bool) task.Limits {
 	return l
 }
 
-// owner says whose a sandbox is: its task's requester, or who made it.
-func (s *Server) owner(ctx context.Context, id, taskOf string) (string, error) {
-	if taskOf == "" {
-		return s.need.Owners.SandboxOwner(ctx, id)
-	}
-	t, err := s.need.Tasks.Task(ctx, taskOf)
-	return t.RequestedBy, err
-}
-
 type sandboxListOutput struct {
 	Lost []string `header:"Cofferdam-Lost-Workers" doc:"Workers that did not answer; their sandboxes are missing."`
 	Body api.SandboxList
 }
 
 func (s *Server) listSandboxes(ctx context.Context, _ *struct{}) (*sandboxListOutput, error) {
-	all, lost, err := s.need.Places.List(ctx)
-	if err != nil {
-		return nil, err
-	}
+	all, lost := s.need.Places.List(ctx)
 	out := &sandboxListOutput{Lost: lost, Body: api.SandboxList{Sandboxes: []api.Sandbox{}}}
 	for _, i := range all {
-		owner, err := s.owner(ctx, i.ID, i.Task)
+		owner, err := s.need.Owners.SandboxOwner(ctx, i.ID)
 		if err != nil && !isNotFound(err) {
 			return nil, err
 		}
@@ -154,52 +143,94 @@ func (s *Server) listSandboxes(ctx context.Context, _ *struct{}) (*sandboxListOu
 }
 
 func (s *Server) getSandbox(ctx context.Context, in *sandboxPath) (*sandboxOutput, error) {
-	if !sandbox.ValidID(in.ID) {
-		return nil, notFound("sandbox", in.ID)
-	}
-	owner, err := s.need.Owners.SandboxOwner(ctx, in.ID)
-	claimed := err == nil
-	switch {
-	case err != nil && !isNotFound(err):
+	owner, err := s.visible(ctx, in.ID)
+	if err != nil {
 		return nil, err
-	case claimed && !who(ctx).May(owner):
-		return nil, notFound("sandbox", in.ID)
 	}
-	i, err := s.need.Places.Info(ctx, in.ID)
-	if isNotFound(err) || err != nil && !claimed && !who(ctx).May("") {
+	worker, info, err := s.need.Places.Info(ctx, in.ID)
+	if isNotFound(err) {
 		return nil, notFound("sandbox", in.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !claimed {
-		// A task's sandbox, or one that the record forgot: that is an admin's.
-		if owner, err = s.owner(ctx, in.ID, i.Task); err != nil && !isNotFound(err) {
-			return nil, err
-		}
-		if !who(ctx).May(owner) {
-			return nil, notFound("sandbox", in.ID)
-		}
-	}
-	return &sandboxOutput{Body: apiSandbox(owner, i.Worker, i.Info)}, nil
+	return &sandboxOutput{Body: apiSandbox(owner, worker, info)}, nil
 }
 
-// own refuses a sandbox that the principal did not make. A task's sandbox is
-// never one: what works in it is the record's business, and a hand from outside
-// would make the task's receipt say something untrue.
-func (s *Server) own(ctx context.Context, id string) error {
+// visible refuses a sandbox that is not the principal's. Our own record is
+// asked, not the worker: what a stranger learns does not depend on whether the
+// sandbox lives.
+func (s *Server) visible(ctx context.Context, id string) (owner string, err error) {
 	if !sandbox.ValidID(id) {
-		return notFound("sandbox", id)
+		return "", notFound("sandbox", id)
 	}
-	owner, err := s.need.Owners.SandboxOwner(ctx, id)
+	owner, err = s.need.Owners.SandboxOwner(ctx, id)
 	if isNotFound(err) || err == nil && !who(ctx).May(owner) {
+		return "", notFound("sandbox", id)
+	}
+	return owner, err
+}
+
+// own refuses a sandbox that the principal may not work in. A task's sandbox is
+// such a one for everybody: a hand from outside would make the task's receipt
+// say something untrue.
+func (s *Server) own(ctx context.Context, id string) error {
+	if owner, ok := s.manual.get(id); ok && who(ctx).May(owner) {
+		return nil
+	}
+	owner, err := s.visible(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, info, err := s.need.Places.Info(ctx, id)
+	if isNotFound(err) {
 		return notFound("sandbox", id)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if info.Task != "" {
+		return task.Fail(task.PolicyDenied, "sandbox "+id+" works for task "+info.Task+" and for nobody else; to end it, cancel the task", nil)
+	}
+	s.manual.set(id, owner)
+	return nil
+}
+
+// manual remembers the owners of sandboxes without a task, which never change,
+// so that a command costs no look-up.
+type manual struct {
+	mu     sync.Mutex
+	owners map[string]string
+}
+
+// maxManual bounds what is remembered; beyond it everything is looked up anew.
+const maxManual = 10000
+
+func (m *manual) get(id string) (string, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	owner, ok := m.owners[id]
+	return owner, ok
+}
+
+func (m *manual) set(id, owner string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.owners == nil || len(m.owners) >= maxManual {
+		m.owners = map[string]string{}
+	}
+	m.owners[id] = owner
 }
 
 func (s *Server) removeSandbox(ctx context.Context, in *sandboxPath) (*struct{}, error) {
-	if err := s.own(ctx, in.ID); err != nil {
+	err := s.own(ctx, in.ID)
+	if isNotFound(err) {
+		// What is gone already stays gone: removing it again is no error.
+		if _, err = s.visible(ctx, in.ID); err == nil {
+			return nil, nil
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.need.Places.Destroy(ctx, in.ID); err != nil {

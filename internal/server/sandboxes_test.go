@@ -93,22 +93,26 @@ func TestTaskSandboxIsNotTouched(t *testing.T) {
 	if _, _, err := s.fleet.Create(ctx, sandbox.Spec{ID: id, Task: tk.ID, Role: "agent"}); err != nil {
 		t.Fatal(err)
 	}
+	s.boxes[id] = tk.ID
 	if sb, err := s.as(t, "alice").Sandbox(ctx, id); err != nil || sb.Task != tk.ID || sb.Owner != "alice" {
 		t.Errorf("%+v %v", sb, err)
 	}
 	if _, err := s.as(t, "bob").Sandbox(ctx, id); code(err) != "input.not_found" {
 		t.Error(err)
 	}
-	for _, user := range []string{"alice", "admin"} {
+	for user, want := range map[string]string{"alice": "policy.denied", "admin": "policy.denied", "bob": "input.not_found"} {
 		c := s.as(t, user)
-		if _, err := c.Exec(ctx, id, api.ExecRequest{Argv: []string{"x"}}); code(err) != "input.not_found" {
+		if _, err := c.Exec(ctx, id, api.ExecRequest{Argv: []string{"x"}}); code(err) != want {
 			t.Errorf("%s exec: %v", user, err)
 		}
-		if err := c.RemoveSandbox(ctx, id); code(err) != "input.not_found" {
+		if err := c.RemoveSandbox(ctx, id); code(err) != want {
 			t.Errorf("%s remove: %v", user, err)
 		}
-		if err := c.PutFiles(ctx, id, "/workspace", strings.NewReader("x")); code(err) != "input.not_found" {
+		if err := c.PutFiles(ctx, id, "/workspace", strings.NewReader("x")); code(err) != want {
 			t.Errorf("%s put: %v", user, err)
+		}
+		if _, err := c.GetFiles(ctx, id, "/workspace"); code(err) != want {
+			t.Errorf("%s get: %v", user, err)
 		}
 	}
 	if s.fleet.starts != 0 || len(s.fleet.boxes) != 1 {
@@ -177,6 +181,29 @@ func TestExecBeyondTheInlineBound(t *testing.T) {
 	st, err := s.as(t, "alice").Run(t.Context(), sb.ID, api.ExecRequest{ID: "big", Argv: []string{"x"}}, &out, &errs)
 	if err != nil || st.Phase != api.CommandExited || out.String() != strings.Repeat(line, 10) || errs.String() != strings.Repeat("e", 10) {
 		t.Errorf("%+v %v: %d and %d bytes", st, err, out.Len(), errs.Len())
+	}
+}
+
+func TestExecOfASilentCommand(t *testing.T) {
+	s := newSite(t)
+	s.server.inlineWait = 20 * time.Millisecond
+	sb := s.newSandbox(t, "alice")
+	req := api.ExecRequest{ID: "quiet", Argv: []string{"sleep"}, Wait: true}
+	r, err := s.as(t, "alice").Exec(t.Context(), sb.ID, req)
+	if err != nil || r.Done || r.Next != 0 || r.Command.Phase != api.CommandRunning || r.Command.ID != "quiet" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	s.fleet.cmds[sb.ID+"/quiet"].write(1, "some")
+	r, err = s.as(t, "alice").Exec(t.Context(), sb.ID, req)
+	if err != nil || r.Done || r.Next != 4 || len(r.Output) != 1 || r.Command.Started {
+		t.Errorf("%+v %v", r, err)
+	}
+	s.fleet.cmds[sb.ID+"/quiet"].end(sandbox.Status{})
+	if st, err := s.as(t, "alice").Run(t.Context(), sb.ID, req, io.Discard, io.Discard); err != nil || st.Phase != api.CommandExited {
+		t.Errorf("%+v %v", st, err)
+	}
+	if s.fleet.starts != 1 {
+		t.Errorf("%d processes", s.fleet.starts)
 	}
 }
 

@@ -44,6 +44,8 @@ type Server struct {
 	now           func() time.Time
 	api           huma.API
 	operations    []operation
+	manual        manual
+	inlineWait    time.Duration // tests make it short
 	handler       http.Handler
 	closing       context.Context // ends when streams must break off
 	stop          context.CancelFunc
@@ -64,7 +66,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		boot: o.Boot, version: o.Version, dataDir: o.DataDir, auditPublic: o.AuditKey, hosts: map[string]bool{},
-		log: o.Log, identities: o.Identities, need: n, now: o.Now,
+		log: o.Log, identities: o.Identities, need: n, now: o.Now, inlineWait: inlineWait,
 	}
 	s.closing, s.stop = context.WithCancel(context.Background())
 	for _, h := range o.Hosts {

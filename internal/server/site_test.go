@@ -47,7 +47,10 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-func newSite(t testing.TB) *site {
+func newSite(t testing.TB) *site { return newSiteWith(t, func(*Options) {}) }
+
+// newSiteWith lets the test put other rooms behind the door.
+func newSiteWith(t testing.TB, change func(*Options)) *site {
 	t.Helper()
 	s := &site{memory: newMemory(), fleet: newMachines(), engine: &engine{}, log: &safeBuffer{}, tokens: map[string]string{}}
 	ids := identity.New(s.memory, time.Now)
@@ -58,8 +61,7 @@ func newSite(t testing.TB) *site {
 		}
 		s.tokens[user] = secret.Reveal()
 	}
-	var err error
-	s.server, err = New(Options{
+	o := Options{
 		Boot: "boot1", Version: "v1", AuditKey: "cofferdam+00000000+AAAA", Log: slog.New(slog.NewJSONHandler(s.log, nil)), Identities: ids, Now: time.Now,
 		Tunnel: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			subject, err := Subject(r)
@@ -72,8 +74,10 @@ func newSite(t testing.TB) *site {
 			Tasks: s.memory, Events: s.memory, Engine: s.engine, Policies: policies{}, Blobs: blobs{s.memory}, Owners: s.memory,
 			Places: s.fleet, Commands: s.fleet, Files: s.fleet, Workers: s.fleet, Audit: account{s.memory},
 		},
-	})
-	if err != nil {
+	}
+	change(&o)
+	var err error
+	if s.server, err = New(o); err != nil {
 		t.Fatal(err)
 	}
 	s.fleet.reports = []fleet.Report{{Worker: s.fleet.Workers()[0]}}
