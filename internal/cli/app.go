@@ -17,10 +17,10 @@ type Stdio struct {
 	Out, Err io.Writer
 }
 
-// Execute runs one command. It prints the error it returns, unless that only
-// carries an exit code; ExitCode translates it.
-func Execute(ctx context.Context, args []string, stdio Stdio) error {
-	a := &app{Stdio: stdio}
+// Execute runs one command of the program of that version. It prints the error
+// it returns, unless that only carries an exit code; ExitCode translates it.
+func Execute(ctx context.Context, version string, args []string, stdio Stdio) error {
+	a := &app{Stdio: stdio, version: version}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdio.In)
@@ -36,8 +36,9 @@ func Execute(ctx context.Context, args []string, stdio Stdio) error {
 // app is what all commands share.
 type app struct {
 	Stdio
-	json   bool
-	config string
+	version string
+	json    bool
+	config  string
 }
 
 func (a *app) root() *cobra.Command {

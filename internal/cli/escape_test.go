@@ -14,7 +14,7 @@ import (
 func TestShown(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain text":                  "plain text",
-		"grüße 日本語 🚀 ①":              "grüße 日本語 🚀 ①",
+		"grüße 日本語 🚀 ①":               "grüße 日本語 🚀 ①",
 		"\x1b[2J":                     `\x1b[2J`,
 		"\x1b]52;c;eA==\a":            `\x1b]52;c;eA==\x07`,
 		"\x1b]8;;http://x\x1b\\":      `\x1b]8;;http://x\x1b\`,

@@ -13,9 +13,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// A holder goes by the name of what it will become.
+	if len(os.Args) > 1 && (os.Args[1] == "hold" || filepath.Base(os.Args[0]) == "cofferdam" && (os.Args[1] == "up" || os.Args[1] == "down")) {
+		os.Exit(ExitCode(Execute(context.Background(), "test", os.Args[1:], Stdio{os.Stdin, os.Stdout, os.Stderr})))
+	}
+	if isDaemon(filepath.Base(os.Args[0])) {
+		os.Exit(ExitCode(daemon(filepath.Base(os.Args[0]), os.Args[1:])))
+	}
 	testscript.Main(m, map[string]func(){
 		"cofferdam": func() {
-			os.Exit(ExitCode(Execute(context.Background(), os.Args[1:], Stdio{os.Stdin, os.Stdout, os.Stderr})))
+			os.Exit(ExitCode(Execute(context.Background(), "test", os.Args[1:], Stdio{os.Stdin, os.Stdout, os.Stderr})))
 		},
 	})
 }

@@ -57,6 +57,7 @@ go on, and the next "up" takes them over.`,
 	f.StringVar(&o.Data, "data", supervise.DefaultData, "data folder of the installation")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:7070", "address of the API; port 0: a free one")
 	f.BoolVar(&o.ListenPublic, "listen-public", false, "allow --listen to name an address that other machines reach")
+	f.StringVar(&o.Hosts, "hosts", "", "further names, comma-separated, that clients may call this server by")
 	f.BoolVar(&o.detach, "detach", false, "return once everything is ready")
 	f.StringVar(&o.OperatorPolicy, "policy-operator", "", "file of the operator's policy layer")
 	f.StringVar(&o.DNS, "dns", "", "HOST:PORT of the resolver that the gateway asks (default: the machine's own)")

@@ -67,7 +67,7 @@ func alreadyRuns(r supervise.Ready, o upOptions, stdio Stdio) error {
 func upArgs(o upOptions) []string {
 	args := []string{"up", "--ready-fd", "3", "--data", absolute(o.Data), "--listen", o.Listen}
 	for _, f := range []struct{ name, value string }{
-		{"--policy-operator", absolute(o.OperatorPolicy)}, {"--dns", o.DNS}, {"--bin", absolute(o.Bin)},
+		{"--policy-operator", absolute(o.OperatorPolicy)}, {"--dns", o.DNS}, {"--hosts", o.Hosts}, {"--bin", absolute(o.Bin)},
 		{"--service-user", o.ServiceUser}, {"--gateway-user", o.GatewayUser},
 	} {
 		if f.value != "" {

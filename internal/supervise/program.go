@@ -37,6 +37,12 @@ func (s *supervisor) programs() []program {
 		{name: "cofferdamd", folder: "cofferdamd", as: s.users.service, grace: grace, args: func() ([]string, error) {
 			args := append([]string{}, data...)
 			args = append(args, "--listen", s.listen)
+			if s.opts.ListenPublic {
+				args = append(args, "--listen-public")
+			}
+			if s.opts.Hosts != "" {
+				args = append(args, "--hosts", s.opts.Hosts)
+			}
 			if s.opts.OperatorPolicy != "" {
 				args = append(args, "--operator-policy", l.operatorPolicy())
 			}

@@ -20,6 +20,7 @@ type Options struct {
 	Data           string   // the data folder; empty: DefaultData
 	Listen         string   // HOST:PORT of the API; empty: 127.0.0.1:7070; port 0: a free one
 	ListenPublic   bool     // allow an address that other machines reach
+	Hosts          string   // further names that clients may call the server by, comma-separated
 	OperatorPolicy string   // file of the operator's policy layer; empty: none
 	DNS            string   // HOST:PORT that the gateway asks; empty: the machine's own
 	ServiceUser    string   // name or number; empty: see findUsers
