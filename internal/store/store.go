@@ -15,7 +15,6 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/sqlitedialect"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
@@ -104,7 +103,7 @@ func (s *Store) connect(ctx context.Context) error {
 		return err
 	}
 	write.SetMaxOpenConns(1)
-	s.write = bun.NewDB(write, sqlitedialect.New())
+	s.write = bun.NewDB(write, newDialect())
 	if err := s.migrate(ctx, write); err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func (s *Store) connect(ctx context.Context) error {
 		return err
 	}
 	read.SetMaxOpenConns(4)
-	s.read = bun.NewDB(read, sqlitedialect.New())
+	s.read = bun.NewDB(read, newDialect())
 	return s.read.PingContext(ctx)
 }
 
