@@ -44,9 +44,11 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	if set.NArg() > 0 {
 		return f, task.Fail(task.InputInvalid, fmt.Sprintf("unexpected argument %q", set.Arg(0)), nil)
 	}
-	for name, value := range map[string]string{"server": f.server, "token-file": f.tokenFile, "runsc": f.runsc, "guest": f.guest} {
-		if value == "" {
-			return f, task.Fail(task.InputInvalid, "--"+name+" is required", nil)
+	for _, required := range []struct{ name, value string }{
+		{"server", f.server}, {"token-file", f.tokenFile}, {"runsc", f.runsc}, {"guest", f.guest},
+	} {
+		if required.value == "" {
+			return f, task.Fail(task.InputInvalid, "--"+required.name+" is required", nil)
 		}
 	}
 	return f, nil
@@ -73,6 +75,12 @@ func Run(ctx context.Context, args []string, stderr io.Writer) (err error) {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	// The keeper's and the driver's files must not be opened beside another worker.
+	lock, err := boot.Claim(filepath.Join(f.data, "worker", "epochs"))
+	if err != nil {
+		return task.Fail(task.InfraStorage, err.Error(), nil)
+	}
+	defer lock.Close()
 	m, err := open(f, log)
 	if err != nil {
 		return err
@@ -92,19 +100,13 @@ type machine struct {
 	door   *worker.Door
 }
 
-// open makes the parts. The driver's lock sees to it that there is one worker
-// in the folder.
+// open makes the parts.
 func open(f flags, log *slog.Logger) (*machine, error) {
 	dir, err := filepath.Abs(filepath.Join(f.data, "worker"))
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{flags: f, dir: dir, boot: boot.NewID(), log: log}
-	for _, folder := range []string{dir, filepath.Join(dir, "epochs")} {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return nil, task.Fail(task.InfraStorage, "the worker's folder can't be made", err)
-		}
-	}
 	gateway := filepath.Join(f.data, "gateway")
 	// The driver comes after its network and is what the network asks when a
 	// device has to be opened again, which is not before serve.

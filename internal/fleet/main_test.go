@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	token = "worker-token"
-	patch = 10 * time.Second // how long a test waits for what must happen
+	token   = "worker-token"
+	patient = 10 * time.Second // how long a test waits for what must happen
 )
 
 var quick = link.Tuning{KeepAlive: 100 * time.Millisecond, Timeout: 400 * time.Millisecond}
@@ -82,7 +82,7 @@ type control struct {
 	stop     func()
 }
 
-func newControl(t *testing.T, opts fleet.Options) *control {
+func newControl(t testing.TB, opts fleet.Options) *control {
 	t.Helper()
 	registry := fleet.NewRegistry(fleet.RegistryOptions{
 		Authenticate: func(r *http.Request) (string, error) {
@@ -133,16 +133,16 @@ func end(cmd *exec.Cmd) {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patch); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patient); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not happen within %s", what, patch)
+			t.Fatalf("%s did not happen within %s", what, patient)
 		}
 	}
 }
 
-func (c *control) connected(t *testing.T, n int) {
+func (c *control) connected(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d workers connected", n), func() bool {
 		up := 0

@@ -216,7 +216,10 @@ func (l *Local) Signal(_ context.Context, id, command string, signal int) error 
 	if err != nil || pid < 2 {
 		return nil
 	}
-	return syscall.Kill(pid, syscall.Signal(signal))
+	if err := syscall.Kill(pid, syscall.Signal(signal)); !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
 }
 
 // Put implements sandbox.Driver.
