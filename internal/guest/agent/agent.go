@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +38,7 @@ type Agent struct {
 	mains    map[int]*command
 	marks    uint64      // marks given so far
 	limitNow unix.Rlimit // RLIMIT_NPROC of the agent itself
+	mayRaise bool        // a hard limit that was lowered
 
 	mu      sync.Mutex
 	wake    *sync.Cond // the writer's
@@ -92,13 +92,14 @@ func (a *Agent) harden() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("become undumpable: %w", err)
 	}
-	// On every thread: a command is started from any.
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); errno != 0 {
-		return fmt.Errorf("no new privileges: %w", errno)
-	}
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &a.limitNow); err != nil {
 		return fmt.Errorf("limit of processes: %w", err)
 	}
+	caps := [2]unix.CapUserData{}
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	a.mayRaise = caps[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 	unix.Umask(0o022)
 	return nil
 }

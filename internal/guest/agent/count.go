@@ -45,12 +45,18 @@ func (a *Agent) sampleCount() bool {
 	return running
 }
 
-// count is the count of tasks (threads too, as the limit counts) that aren't ours.
+// count is the count of the workload's tasks, threads too, as the limit counts.
+// In a sandbox all but ours are.
 func (a *Agent) count() int64 {
 	if !a.init {
+		user := uint32(agentUID)
+		if a.opts.SameUser {
+			user = uint32(os.Getuid())
+		}
 		var n int64
 		for _, pid := range processes() {
-			if mark, ok := markOf(pid); ok && mark < a.base && mark > a.base-1<<31 {
+			var info unix.Stat_t
+			if unix.Stat("/proc/"+strconv.Itoa(pid), &info) == nil && info.Uid == user {
 				n += tasksOf(strconv.Itoa(pid))
 			}
 		}

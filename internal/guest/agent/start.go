@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -176,13 +177,19 @@ func (a *Agent) fork(c *command, program string, argv, env []string, writing [2]
 	}
 	if c.nproc > 0 && !c.root {
 		limit := unix.Rlimit{Cur: uint64(c.nproc), Max: uint64(c.nproc)}
-		if a.opts.SameUser {
+		if !a.mayRaise {
 			limit = unix.Rlimit{Cur: min(uint64(c.nproc), a.limitNow.Max), Max: a.limitNow.Max}
 		}
 		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
 			return 0, fmt.Errorf("limit of processes: %w", err)
 		}
 		defer unix.Setrlimit(unix.RLIMIT_NPROC, &a.limitNow) //nolint:errcheck // it was so before
+	}
+	// Of this thread alone, and inherited by the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return 0, fmt.Errorf("no new privileges: %w", err)
 	}
 	pid, err := syscall.ForkExec(program, argv, attr)
 	if err != nil {

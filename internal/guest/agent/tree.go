@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,10 +57,26 @@ func (a *Agent) members(c *command) []int {
 
 func markOf(pid int) (uint64, bool) {
 	var limit unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_RSS, nil, &limit); err != nil {
+	err := unix.Prlimit(pid, unix.RLIMIT_RSS, nil, &limit)
+	if err == nil {
+		return limit.Max, true
+	}
+	if !errors.Is(err, unix.EPERM) {
 		return 0, false
 	}
-	return limit.Max, true
+	// Without CAP_SYS_RESOURCE, another user's processes tell it here.
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
+	if err != nil {
+		return 0, false
+	}
+	_, line, _ := strings.Cut(string(text), "Max resident set")
+	line, _, _ = strings.Cut(line, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return 0, false
+	}
+	mark, err := strconv.ParseUint(fields[1], 10, 64)
+	return mark, err == nil
 }
 
 // stray says whether a mark is nobody's: a process lowered its limit. In a
