@@ -49,8 +49,7 @@ func (s *Store) examine(ctx context.Context) error {
 		}
 		return nil
 	}
-	q := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(20000)", "query_only(1)"}}
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: s.path}).EscapedPath(), RawQuery: q.Encode()}).String())
+	db, err := sql.Open("sqlite", s.address(url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(20000)", "query_only(1)"}}))
 	if err != nil {
 		return s.damaged(err)
 	}

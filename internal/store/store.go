@@ -98,7 +98,15 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // connect opens the two pools and migrates.
 func (s *Store) connect(ctx context.Context) error {
-	write, err := sql.Open("sqlite", s.dsn("rw", "c"))
+	// SQLite gives the files beside it the mode of this one.
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+		return err
+	}
+	write, err := sql.Open("sqlite", s.dsn()+"&_txlock=immediate")
 	if err != nil {
 		return err
 	}
@@ -107,10 +115,7 @@ func (s *Store) connect(ctx context.Context) error {
 	if err := s.migrate(ctx, write); err != nil {
 		return err
 	}
-	if err := os.Chmod(s.path, 0o600); err != nil {
-		return err
-	}
-	read, err := sql.Open("sqlite", s.dsn("rw", "")+"&_pragma=query_only(1)")
+	read, err := sql.Open("sqlite", s.dsn()+"&_pragma=query_only(1)")
 	if err != nil {
 		return err
 	}
@@ -119,15 +124,16 @@ func (s *Store) connect(ctx context.Context) error {
 	return s.read.PingContext(ctx)
 }
 
-// dsn is the database's address. Writers begin by taking the lock, so that a
-// transaction that reads first never fails for another that wrote meanwhile.
-func (s *Store) dsn(mode, create string) string {
-	q := url.Values{"mode": {mode + create}, "_pragma": {
+// dsn is the database's address. To it writers add that they begin by taking
+// the lock, so that a transaction that reads first never fails for another
+// that wrote meanwhile.
+func (s *Store) dsn() string {
+	return s.address(url.Values{"mode": {"rw"}, "_pragma": {
 		"busy_timeout(20000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
-	}}
-	if create != "" {
-		q.Set("_txlock", "immediate")
-	}
+	}})
+}
+
+func (s *Store) address(q url.Values) string {
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: s.path}).EscapedPath(), RawQuery: q.Encode()}).String()
 }
 
