@@ -26,7 +26,13 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{site: newSite(t), otherSite: newSite(t)}
+	return worldOf(newSite(t), newSite(t))
+}
+
+func worldOf(own, other *site) *world {
+	t := own.t
+	t.Helper()
+	w := &world{site: own, otherSite: other}
 	w.record("", "start", "program.started", ControlPlane, nil)
 	w.receipts = append(w.receipts, w.run(taskID(0)))
 	w.early = export(t, w.site)
