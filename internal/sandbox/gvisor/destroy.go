@@ -96,7 +96,7 @@ func (d *Driver) tearDown(ctx context.Context, id string) error {
 			}
 		}
 	}
-	if err := d.ledger.Close(closed...); err != nil {
+	if err := errors.Join(d.cfg.Step("destroyed"), d.ledger.Close(closed...)); err != nil {
 		failed = errors.Join(failed, err)
 	}
 	return failed

@@ -4,6 +4,7 @@ package gvisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -58,6 +59,7 @@ func testDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		sweep(t, dir)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -89,4 +91,25 @@ func open(t *testing.T, cfg Config) *Driver {
 
 func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, func(t *testing.T) sandbox.Driver { return open(t, testConfig(t, testDir(t))) })
+}
+
+// sweep ends what a failed test left in dir's name.
+func sweep(t *testing.T, dir string) {
+	t.Helper()
+	d := &Driver{cfg: Config{Dir: dir}}
+	processes, err := d.runscProcesses()
+	if err != nil {
+		t.Error(err)
+	}
+	groups, err := loadCgroups()
+	if err != nil {
+		t.Error(err)
+	}
+	d.cgroups = groups
+	for _, p := range processes {
+		t.Errorf("still there: %+v", p)
+		if err := errors.Join(d.killAll(context.Background(), p.Sandbox), groups.remove(context.Background(), p.Sandbox)); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -13,14 +13,16 @@ import (
 
 // The sandbox's device and addresses. The same in every sandbox: each stands in
 // a namespace of its own, and the gateway tells sandboxes apart by descriptor.
+// The prefixes are a single address, so that every packet goes to the gateway and
+// nothing is asked for on the link.
 const (
 	deviceName  = "tap0"
 	deviceMTU   = 65520
 	deviceMAC   = "02:cf:fd:00:00:02"
 	gatewayMAC  = "02:cf:fd:00:00:01"
-	guestIPv4   = "198.18.0.2/15"
+	guestIPv4   = "198.18.0.2/32"
 	gatewayIPv4 = "198.18.0.1"
-	guestIPv6   = "fd00:cffe::2/64"
+	guestIPv6   = "fd00:cffe::2/128"
 	gatewayIPv6 = "fd00:cffe::1"
 )
 
@@ -176,9 +178,13 @@ func addRoutes(link netlink.Link, ipv6 bool) error {
 			return fmt.Errorf("%s: address %s: %w", deviceName, pair[0], err)
 		}
 		gateway := net.ParseIP(pair[1])
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway}
-		if err := netlink.RouteAdd(route); err != nil {
-			return fmt.Errorf("%s: route by %s: %w", deviceName, pair[1], err)
+		for _, route := range []*netlink.Route{
+			{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: netlink.NewIPNet(gateway)},
+			{LinkIndex: link.Attrs().Index, Gw: gateway},
+		} {
+			if err := netlink.RouteAdd(route); err != nil {
+				return fmt.Errorf("%s: route by %s: %w", deviceName, pair[1], err)
+			}
 		}
 		// A permanent entry, which the sandbox takes over too, so that nothing
 		// depends on the gateway's answer to a question before the first packet.
