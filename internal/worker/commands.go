@@ -121,7 +121,7 @@ func (d *Door) run(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer stream.Close()
 	// Not flushed: a short command's whole answer goes out at once.
-	return d.stream(w, id, stream, state, false)
+	return d.stream(w, r, stream, state, false)
 }
 
 func (d *Door) attach(w http.ResponseWriter, r *http.Request) error {
@@ -142,12 +142,12 @@ func (d *Door) attach(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return d.stream(w, id, stream, state, true)
+	return d.stream(w, r, stream, state, true)
 }
 
 // stream copies a command's output into frames. Each chunk is flushed: what a
 // command wrote is seen now, not when a buffer is full.
-func (d *Door) stream(w http.ResponseWriter, id string, stream sandbox.Stream, state link.CommandState, flushFirst bool) error {
+func (d *Door) stream(w http.ResponseWriter, r *http.Request, stream sandbox.Stream, state link.CommandState, flushFirst bool) error {
 	w.Header().Set("Content-Type", link.FrameType)
 	flusher := http.NewResponseController(w)
 	frames := link.NewFrameWriter(w)
@@ -162,7 +162,10 @@ func (d *Door) stream(w http.ResponseWriter, id string, stream sandbox.Stream, s
 	for {
 		chunk, err := stream.Next()
 		if err != nil {
-			return d.endStream(frames, id, state.Started, stream, err)
+			if r.Context().Err() != nil {
+				return errors.Join(errStreaming, err)
+			}
+			return d.endStream(frames, r.PathValue("id"), state.Started, stream, err)
 		}
 		if err := frames.Output(chunk.Fd, chunk.Offset, chunk.Data); err != nil {
 			return errors.Join(errStreaming, err)
