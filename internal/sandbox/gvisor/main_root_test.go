@@ -35,11 +35,15 @@ func runTests(m *testing.M) (int, error) {
 	if os.Geteuid() != 0 {
 		return 0, fmt.Errorf("these tests make sandboxes and need root")
 	}
-	dir, err := os.MkdirTemp("", "cd")
+	// A kept place: linking again is skipped when nothing changed.
+	cache, err := os.UserCacheDir()
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	dir := filepath.Join(cache, "cofferdam-test", "gvisor")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return 0, err
+	}
 	for _, name := range []string{"runsc", "cofferdam-guest"} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), "github.com/cofferdam/cofferdam/cmd/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
