@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -126,14 +127,25 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	return service.Serve(ctx, listener, gateway)
 }
 
-// harden refuses to hold privileges and gives up the ways to get them.
+// harden refuses to hold privileges and gives up the ways to get them. The
+// bit that says so belongs to a thread, so the program starts itself once more
+// with it set: then all of its threads have it.
 func harden() error {
 	if os.Geteuid() == 0 || os.Getuid() == 0 {
 		return errors.New("must not run as root: start it as the gateway's own user")
 	}
 	unix.Umask(0o077)
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
+	}
+	if set == 0 {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("no new privileges: %w", err)
+		}
+		return fmt.Errorf("start again: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 	}
 	// Leased credentials and keys are in memory: no core file, no debugger.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

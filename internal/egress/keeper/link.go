@@ -115,7 +115,13 @@ func (k *Keeper) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.kept {
+		s.mu.Lock()
 		s.journal.close()
+		if s.device != nil {
+			s.device.Close()
+			s.device = nil
+		}
+		s.mu.Unlock()
 	}
 }
 
@@ -133,16 +139,34 @@ func (k *Keeper) allInStep(ctx context.Context, l *link) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, stepWait)
-			defer cancel()
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if err := k.handOver(ctx, l, s); err != nil && !errors.Is(err, handover.ErrGone) {
-				k.options.Log.Error("sandbox not handed over", "sandbox", s.id, "error", err)
-			}
+			k.inStep(ctx, l, s)
 		})
 	}
 	wg.Wait()
+}
+
+// inStep hands one sandbox over. It tries for a while: the device may still be
+// held by the gateway that is just ending.
+func (k *Keeper) inStep(ctx context.Context, l *link, s *kept) {
+	ctx, cancel := context.WithTimeout(ctx, stepWait)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		err := k.handOver(ctx, l, s)
+		gone := s.gone
+		s.mu.Unlock()
+		if err == nil || gone || errors.Is(err, handover.ErrGone) {
+			return
+		}
+		k.options.Log.Error("sandbox not handed over", "sandbox", s.id, "error", err)
+		select {
+		case <-time.After(pauseMost):
+		case <-l.peer.Gone():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // handOver brings the gateway of the link in step with what is kept. The

@@ -24,7 +24,10 @@ const (
 	recordMax           = 1 << 14
 	// HelloMax bounds a ClientHello with its record headers. Key shares of
 	// post-quantum algorithms take about two kilobytes.
-	HelloMax = 64 << 10
+	HelloMax = 32 << 10
+	// recordsMost bounds the records of one: it is looked at again as each piece
+	// of it arrives.
+	recordsMost = 64
 )
 
 // ServerName gives the lowercase SNI of the ClientHello that data begins with,
@@ -40,7 +43,8 @@ func ServerName(data []byte) (string, error) {
 // helloMessage joins the handshake message from the records it is spread over.
 func helloMessage(data []byte) ([]byte, error) {
 	var message []byte
-	for used := 0; ; {
+	used := 0
+	for records := 0; ; records++ {
 		if len(message) >= 4 {
 			if message[0] != handshakeHello {
 				return nil, fmt.Errorf("handshake type %d: %w", message[0], ErrHello)
@@ -55,7 +59,7 @@ func helloMessage(data []byte) ([]byte, error) {
 				return message[4:], nil
 			}
 		}
-		if used > HelloMax {
+		if used > HelloMax || records >= recordsMost {
 			return nil, fmt.Errorf("too many records: %w", ErrHello)
 		}
 		rest := data[used:]
