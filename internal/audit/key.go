@@ -49,11 +49,39 @@ func (k *Key) Format(s fmt.State, _ rune) { fmt.Fprint(s, "[sealed]") } //nolint
 // MarshalText hides the key from encoders.
 func (k *Key) MarshalText() ([]byte, error) { return []byte("[sealed]"), nil }
 
-// NewKey makes a key in dir, as audit.key (mode 0600) and audit.pub, and returns
-// it. It refuses to replace one.
+// NewKey returns the key in dir. Where there is none it makes one, as audit.key
+// (mode 0600) and audit.pub; it never replaces a key, nor makes another where
+// only the public half is left.
 func NewKey(dir string) (*Key, error) {
+	path := filepath.Join(dir, keyFile)
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeKey(dir)
+	}
+	if err != nil {
+		return nil, keyFailure(path, "can't be read", err)
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return nil, keyFailure(path, "may be read by others; make it a file of mode 0600, and make a new key if others may have read it", nil)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, keyFailure(path, "can't be read", err)
+	}
+	key, err := parseKey(strings.TrimSuffix(string(raw), "\n"))
+	if err != nil {
+		return nil, keyFailure(path, "is damaged; restore it from a backup", nil)
+	}
+	return key, key.publish(dir)
+}
+
+func makeKey(dir string) (*Key, error) {
+	path := filepath.Join(dir, keyFile)
+	if _, err := os.Lstat(filepath.Join(dir, publicFile)); err == nil {
+		return nil, keyFailure(path, "is gone, but "+publicFile+" is there; put it back, or move both and the database aside to begin a new account", nil)
+	}
 	var id [8]byte
-	rand.Read(id[:]) //nolint:errcheck // never fails
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand since Go 1.24)
 	skey, _, err := note.GenerateKey(rand.Reader, "cofferdam-"+hex.EncodeToString(id[:]))
 	if err != nil {
 		return nil, fmt.Errorf("audit key: %w", err)
@@ -65,33 +93,8 @@ func NewKey(dir string) (*Key, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, keyFailure(dir, "can't be made", err)
 	}
-	path := filepath.Join(dir, keyFile)
 	if err := writeNew(path, skey+"\n", 0o600); err != nil {
 		return nil, keyFailure(path, "can't be written", err)
-	}
-	return key, key.publish(dir)
-}
-
-// OpenKey reads the key in dir, or makes one when there is none.
-func OpenKey(dir string) (*Key, error) {
-	path := filepath.Join(dir, keyFile)
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return NewKey(dir)
-	}
-	if err != nil {
-		return nil, keyFailure(path, "can't be read", err)
-	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, keyFailure(path, "may be read by others; make it mode 0600, and make a new key if others may have read it", nil)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, keyFailure(path, "can't be read", err)
-	}
-	key, err := parseKey(strings.TrimSuffix(string(raw), "\n"))
-	if err != nil {
-		return nil, keyFailure(path, "is damaged; restore it from a backup", nil)
 	}
 	return key, key.publish(dir)
 }

@@ -107,6 +107,30 @@ func TestReceiptNeedsAnEnd(t *testing.T) {
 	}
 }
 
+// TestTheEndIsRecordedBeforeTheRow is the order in which a task is closed:
+// record, receipt, row.
+func TestTheEndIsRecordedBeforeTheRow(t *testing.T) {
+	s := newSite(t)
+	id := taskID(0)
+	s.store.accounts[id] = Account{Task: task.Task{ID: id, State: task.Running}}
+	s.record(id, "n1", KindEnded, ControlPlane, map[string]string{"state": "running"})
+	if _, err := s.log.Receipt(t.Context(), id); reasonOf(err) != task.InfraInternal {
+		t.Errorf("an end that is none: %v", err)
+	}
+	s.record(id, "n2", KindEnded, ControlPlane, map[string]any{"state": task.Failed, "reason": task.LimitTime, "attempts": 1})
+	raw, err := s.log.Receipt(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := VerifyReceipt(s.key.Public(), raw)
+	if err != nil || report.Err() != nil {
+		t.Fatal(err, report.Err())
+	}
+	if b := report.Body; b.State != task.Failed || b.Reason != task.LimitTime || !b.EndedAt.Equal(s.store.records[1].Time) {
+		t.Errorf("body %+v", b)
+	}
+}
+
 func TestReceiptsAtOnce(t *testing.T) {
 	s := newSite(t)
 	var wg sync.WaitGroup
@@ -150,7 +174,7 @@ func TestOpenRefusesAnotherKey(t *testing.T) {
 
 func TestKeyFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
-	key, err := OpenKey(dir)
+	key, err := NewKey(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,13 +186,10 @@ func TestKeyFiles(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if _, err := NewKey(dir); reasonOf(err) != task.InfraStorage {
-		t.Errorf("a second NewKey: %v", err)
-	}
 	if err := os.Remove(filepath.Join(dir, "audit.pub")); err != nil {
 		t.Fatal(err)
 	}
-	again, err := OpenKey(dir)
+	again, err := NewKey(dir)
 	if err != nil || again.Public() != key.Public() {
 		t.Fatalf("opened again: %v", err)
 	}
@@ -195,8 +216,12 @@ func TestKeyFiles(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"readable by others": func(d string) error { return os.Chmod(filepath.Join(d, "audit.key"), 0o640) },
 		"damaged":            func(d string) error { return os.WriteFile(filepath.Join(d, "audit.key"), secret[:40], 0o600) },
-		"empty":              func(d string) error { return os.WriteFile(filepath.Join(d, "audit.key"), nil, 0o600) },
-		"another's public":   func(d string) error { return os.WriteFile(filepath.Join(d, "audit.pub"), []byte("x+y+z\n"), 0o644) },
+		"gone":               func(d string) error { return os.Remove(filepath.Join(d, "audit.key")) },
+		"a link": func(d string) error {
+			return errors.Join(os.Rename(filepath.Join(d, "audit.key"), filepath.Join(d, "k")), os.Symlink("k", filepath.Join(d, "audit.key")))
+		},
+		"empty":            func(d string) error { return os.WriteFile(filepath.Join(d, "audit.key"), nil, 0o600) },
+		"another's public": func(d string) error { return os.WriteFile(filepath.Join(d, "audit.pub"), []byte("x+y+z\n"), 0o644) },
 	} {
 		dir := t.TempDir()
 		if _, err := NewKey(dir); err != nil {
@@ -205,7 +230,7 @@ func TestKeyFiles(t *testing.T) {
 		if err := spoil(dir); err != nil {
 			t.Fatal(err)
 		}
-		_, err := OpenKey(dir)
+		_, err := NewKey(dir)
 		if reasonOf(err) != task.InfraStorage || strings.Contains(err.Error(), string(secret[:40])) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,9 +96,10 @@ type EgressCount struct {
 }
 
 // Receipt signs the task's account and enters it into the log, once; it returns
-// the receipt's bytes, the same ones at every call. The task must have ended:
-// the receipt states how. Records added later are in the chain but not in the
-// receipt.
+// the receipt's bytes, the same ones at every call. The task must have ended,
+// by a record of kind KindEnded or by its row; the record comes first, so that
+// a task whose row says it ended has its receipt already. Records added later
+// are in the chain but not in the receipt.
 func (l *Log) Receipt(ctx context.Context, taskID string) ([]byte, error) {
 	var bundle []byte
 	read := func(v View) (err error) {
@@ -126,9 +128,6 @@ func (l *Log) issue(tx Tx, taskID string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !account.Task.State.Ended() {
-		return nil, task.Fail(task.InfraInternal, "a receipt is made when the task has ended", fmt.Errorf("task %q is %s", taskID, account.Task.State))
-	}
 	b := Bundle{Format: bundleFormat, Records: []Record{}}
 	err = tx.RecordsOf(taskID, func(r Record) error {
 		b.Records = append(b.Records, r)
@@ -139,6 +138,12 @@ func (l *Log) issue(tx Tx, taskID string) ([]byte, error) {
 	}
 	if bad := checkTaskChain(taskID, b.Records); bad != nil {
 		return nil, broken("the records of "+taskID+" do not fit together", bad)
+	}
+	if end, ok := endOf(b.Records); ok {
+		account.Task.State, account.Task.Reason, account.Task.EndedAt = end.State, end.Reason, &end.at
+	}
+	if !account.Task.State.Ended() {
+		return nil, task.Fail(task.InfraInternal, "a receipt is made when the task has ended", fmt.Errorf("task %q is %s", taskID, account.Task.State))
 	}
 	if b.Body, err = newBody(account, b.Records); err != nil {
 		return nil, err
@@ -254,6 +259,24 @@ func newBody(a Account, records []Record) (Body, error) {
 		b.Head = records[len(records)-1].Hash
 	}
 	return b, nil
+}
+
+// ending is how a task ended, as recorded.
+type ending struct {
+	State  task.State  `json:"state"`
+	Reason task.Reason `json:"reason"`
+	at     time.Time
+}
+
+// endOf reads how the task ended out of its last record that says so.
+func endOf(records []Record) (ending, bool) {
+	for _, r := range slices.Backward(records) {
+		e := ending{at: r.Time}
+		if r.Kind == KindEnded && json.Unmarshal(r.Facts, &e) == nil && e.State.Ended() {
+			return e, true
+		}
+	}
+	return ending{}, false
 }
 
 // grantsOf reads what was reachable out of the records: every record whose

@@ -17,6 +17,10 @@ const (
 	Guest        = "guest"
 )
 
+// KindEnded is the kind of the record that says how a task ended: its facts
+// hold "state" and "reason".
+const KindEnded = "task.ended"
+
 // zeroDigest stands before the first record of a chain.
 const zeroDigest = task.Digest("sha256:0000000000000000000000000000000000000000000000000000000000000000")
 

@@ -87,6 +87,9 @@ func checkBody(b Bundle, where string, report *Report) {
 	if head != b.Body.Head && n == b.Body.Records {
 		report.addf(where, Altered, "its records end with %s, but %s was signed", head, b.Body.Head)
 	}
+	if e, ok := endOf(b.Records); ok && n == b.Body.Records && (e.State != b.Body.State || e.Reason != b.Body.Reason) {
+		report.addf(where, Altered, "it says that the task ended as %s, its records say %s", b.Body.State, e.State)
+	}
 	same := func(a, b Reach) bool {
 		rules := bytes.Equal(a.Rules, b.Rules)
 		a.Rules, b.Rules = nil, nil

@@ -17,7 +17,7 @@ import (
 
 func openLog(t *testing.T, s *Store) (*audit.Log, *audit.Key) {
 	t.Helper()
-	key, err := audit.OpenKey(t.TempDir())
+	key, err := audit.NewKey(t.TempDir())
 	must(t, err)
 	log, err := audit.Open(t.Context(), audit.Options{Store: s.Audit(), Key: key, Now: s.now})
 	must(t, err)

@@ -42,7 +42,7 @@ func victim(dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	key, err := audit.OpenKey(filepath.Join(dir, "keys"))
+	key, err := audit.NewKey(filepath.Join(dir, "keys"))
 	if err != nil {
 		return err
 	}
