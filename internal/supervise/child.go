@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -231,13 +232,48 @@ func (c *child) release(life *life, path string, gate io.Writer) error {
 
 // environment is all that a daemon gets from the caller's environment.
 func environment() []string {
-	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	env := []string{"PATH=" + searchPath(os.Getenv("PATH"))}
 	for _, name := range []string{"LANG", "TZ"} {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
 	return env
+}
+
+// searchPath is the part of a search path that only root can put programs
+// into, with the machine's usual folders at its end. The worker finds the
+// machine's toolchains by it.
+func searchPath(path string) string {
+	usual := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+	var dirs []string
+	for _, dir := range append(filepath.SplitList(path), usual...) {
+		if !slices.Contains(dirs, dir) && (slices.Contains(usual, dir) || rootsOwn(dir)) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return strings.Join(dirs, string(filepath.ListSeparator))
+}
+
+// rootsOwn says whether nobody but root can change what is in a folder, or put
+// another in its place.
+func rootsOwn(dir string) bool {
+	if !filepath.IsAbs(dir) {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return false
+	}
+	for at := real; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 || info.Sys().(*syscall.Stat_t).Uid != 0 {
+			return false
+		}
+		if at == "/" {
+			return true
+		}
+	}
 }
 
 // openLog opens a log for appending and returns where it ends. One that grew

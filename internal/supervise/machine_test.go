@@ -157,3 +157,25 @@ func TestLinksInOwnedFoldersAreRefused(t *testing.T) {
 		t.Errorf("read %q through a linked folder", got)
 	}
 }
+
+// Daemons of root look for programs where only root can put them.
+func TestSearchPath(t *testing.T) {
+	open := filepath.Join(t.TempDir(), "bin")
+	if err := os.Mkdir(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	const usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	for path, want := range map[string]string{
+		"":                           usual,
+		"relative:.:" + open:         usual,
+		"/does/not/exist:/usr/bin":   "/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin",
+		"/usr/lib:" + open + ":/tmp": "/usr/lib:" + usual,
+	} {
+		if got := searchPath(path); got != want {
+			t.Errorf("%q: %s, want %s", path, got, want)
+		}
+	}
+}
