@@ -4,7 +4,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 
 export CGO_ENABLED := 0
-export GOFLAGS := -trimpath
 
 BIN      := $(CURDIR)/bin
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -17,7 +16,7 @@ PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-gu
 build:
 	mkdir -p $(BIN)
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
-	cd engine && go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/cofferdam-engine
+	cd engine && go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/cofferdam-engine
 
 ## tools: the Debian packages the programs and tests call (git, curl, …)
 tools:

@@ -207,6 +207,9 @@ func constant(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BasicLit, *ast.CompositeLit:
 		return true
+	case *ast.UnaryExpr: // a sentinel such as &task.Failure{…}.
+		_, literal := e.X.(*ast.CompositeLit)
+		return literal && e.Op == token.AND
 	case *ast.BinaryExpr:
 		return constant(e.X) && constant(e.Y)
 	case *ast.CallExpr:
@@ -214,7 +217,7 @@ func constant(e ast.Expr) bool {
 		case *ast.SelectorExpr:
 			pkg, _ := f.X.(*ast.Ident)
 			return pkg != nil && slices.Contains([]string{
-				"errors.New", "fmt.Errorf", "regexp.MustCompile", "netip.MustParseAddr", "netip.MustParsePrefix", "tcpip.AddrFrom4",
+				"errors.New", "fmt.Errorf", "regexp.MustCompile", "netip.MustParseAddr", "netip.MustParsePrefix", "netip.AddrFrom4", "netip.AddrFrom16", "tcpip.AddrFrom4",
 				"crc32.MakeTable", "base32.NewEncoding", "lipgloss.NewStyle", "big.NewInt",
 				"tcpip.AddrFromSlice", "tcpip.AddrFrom16", "strings.NewReplacer", "reflect.TypeFor",
 			}, pkg.Name+"."+f.Sel.Name)
