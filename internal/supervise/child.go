@@ -64,6 +64,7 @@ func (c *child) start(ctx context.Context) error {
 		c.now = life
 		ready, err := c.ready(ctx, life)
 		if ready {
+			c.log.Info("ready", "program", c.name, "pid", life.pid)
 			go c.keep()
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -131,10 +132,16 @@ func binFolder(bin string) (string, error) {
 
 // run does everything that needs the lock.
 func (s *supervisor) run(ctx context.Context) error {
+	// What can be known before is: a start that fails must not have ended
+	// daemons that ran.
+	if err := checkMachine(s.layout); err != nil {
+		return err
+	}
 	self, err := s.describe()
 	if err != nil {
 		return err
 	}
+	defer s.layout.dropRecord(supervisorName)
 	ended, err := s.layout.endPrograms(false)
 	if err != nil {
 		return err
@@ -146,32 +153,17 @@ func (s *supervisor) run(ctx context.Context) error {
 		return err
 	}
 	s.url = reachURL(s.listen)
-	if err := checkMachine(s.layout); err != nil {
-		return err
-	}
 	if err := s.prepare(); err != nil {
 		return err
 	}
 	var children []*child
-	defer func() {
-		if context.Cause(ctx) == ErrDrain {
-			if err := s.layout.markStop(); err != nil {
-				s.log.Error("sandboxes are kept", "error", err)
-			}
-		}
-		for i := len(children) - 1; i >= 0; i-- {
-			s.log.Info("stopping", "program", children[i].name)
-			children[i].end()
-		}
-		s.layout.dropRecord(supervisorName)
-	}()
+	defer func() { s.endAll(ctx, children) }()
 	for _, p := range s.programs() {
 		c := newChild(p, s.layout, s.opts.Bin, s.opts.Hold, s.log)
 		if err := c.start(ctx); err != nil {
 			return s.stopped(ctx, err)
 		}
 		children = append(children, c)
-		s.log.Info("ready", "program", p.name, "pid", c.now.pid)
 		if err := s.after(ctx, p.name); err != nil {
 			return s.stopped(ctx, err)
 		}
@@ -191,6 +183,19 @@ func (s *supervisor) run(ctx context.Context) error {
 	s.opts.Ready(r)
 	<-ctx.Done()
 	return nil
+}
+
+// endAll ends the programs, the last started first.
+func (s *supervisor) endAll(ctx context.Context, children []*child) {
+	if context.Cause(ctx) == ErrDrain {
+		if err := s.layout.markStop(); err != nil {
+			s.log.Error("sandboxes are kept", "error", err)
+		}
+	}
+	for _, c := range slices.Backward(children) {
+		s.log.Info("stopping", "program", c.name)
+		c.end()
+	}
 }
 
 // stopped hides the error of a start that was stopped from outside.
