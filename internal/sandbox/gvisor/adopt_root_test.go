@@ -33,14 +33,23 @@ const (
 // childMain is a worker that makes a sandbox, destroys it again and dies with
 // SIGKILL at the named step.
 func childMain(dir string) int {
+	where, after, later := strings.Cut(os.Getenv(childStep), "+")
 	die := func(step string) error {
-		if step == os.Getenv(childStep) {
-			if err := unix.Kill(os.Getpid(), unix.SIGKILL); err != nil {
+		if step != where {
+			return nil
+		}
+		if later { // While the step's work goes on.
+			wait, err := time.ParseDuration(after)
+			if err != nil {
 				return err
 			}
-			select {}
+			time.AfterFunc(wait, func() { unix.Kill(os.Getpid(), unix.SIGKILL) })
+			return nil
 		}
-		return nil
+		if err := unix.Kill(os.Getpid(), unix.SIGKILL); err != nil {
+			return err
+		}
+		select {}
 	}
 	d, err := New(Config{
 		Dir: dir, Runsc: os.Getenv("COFFERDAM_TEST_RUNSC"), Guest: os.Getenv("COFFERDAM_TEST_GUEST"),
@@ -52,6 +61,9 @@ func childMain(dir string) int {
 	id := os.Getenv(childID)
 	if err == nil {
 		_, err = d.Create(context.Background(), sandbox.Spec{ID: id, Network: true})
+	}
+	if err == nil && later {
+		select {} // It was quick; being killed now is another state that must be right.
 	}
 	if err == nil {
 		err = die("created")
@@ -83,7 +95,8 @@ func runChild(t *testing.T, dir, id, step string) {
 // and looks at what the next one makes of it.
 func TestWorkerKilledAnywhere(t *testing.T) {
 	for _, step := range []string{
-		"folder", "namespace", "gateway", "bundle", "run", "started", "configured", "recorded", "created",
+		"folder", "namespace", "gateway", "bundle", "run", "run+10ms", "run+30ms", "run+60ms", "run+90ms", "run+130ms", "run+200ms",
+		"started", "configured", "recorded", "created",
 		"destroy.process", "destroy.gateway", "destroy.state", "destroy.cgroup", "destroy.folder", "destroyed",
 	} {
 		t.Run(step, func(t *testing.T) {
@@ -108,7 +121,7 @@ func TestWorkerKilledAnywhere(t *testing.T) {
 						t.Errorf("%+v has no kernel", info)
 					}
 				}
-			} else if !whole && len(infos) != 0 {
+			} else if !whole && len(infos) != 0 && !strings.Contains(step, "+") {
 				t.Errorf("half-made: %+v", infos)
 			}
 			// The name can be used, whatever happened to its first bearer.

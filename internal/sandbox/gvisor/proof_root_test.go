@@ -248,3 +248,12 @@ func census(t *testing.T) map[string]string {
 		"run": glob("/run/runsc*") + glob("/tmp/runsc*"),
 	}
 }
+
+// TestCheckFindsThisMachineFit runs the real probe.
+func TestCheckFindsThisMachineFit(t *testing.T) {
+	for _, finding := range Check(t.Context(), testConfig(t, testDir(t))) {
+		if !finding.OK {
+			t.Errorf("%+v", finding)
+		}
+	}
+}
