@@ -5,10 +5,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Stdio is where a command reads from and writes to.
@@ -124,4 +127,29 @@ func terminal(w any) bool {
 // colour says whether w may be given colours and cursor movements.
 func colour(w any) bool {
 	return terminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// inside returns where bytes from inside are written to: escaped on a
+// terminal, as they are elsewhere or when raw is asked for.
+func inside(w io.Writer, raw bool) io.WriteCloser {
+	if raw || !terminal(w) {
+		return keepOpen{w}
+	}
+	return show.NewEscaper(w)
+}
+
+// keepOpen is a writer whose Close does nothing.
+type keepOpen struct{ io.Writer }
+
+func (keepOpen) Close() error { return nil }
+
+// absolute makes a path of the caller independent of the working folder.
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }

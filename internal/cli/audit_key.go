@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 func (a *app) auditKeyCmd() *cobra.Command {
@@ -30,6 +31,6 @@ func auditKey(ctx context.Context, c *client.Client, asJSON bool, out io.Writer)
 	if asJSON {
 		return printJSON(out, key)
 	}
-	_, err = fmt.Fprintln(out, shown(key.Key))
+	_, err = fmt.Fprintln(out, show.Line(key.Key))
 	return err
 }

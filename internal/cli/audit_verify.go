@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cofferdam/cofferdam/internal/audit"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // maxReceipt bounds a receipt that is read.
@@ -166,9 +167,9 @@ func tellVerified(all []verified, asJSON bool, out io.Writer) error {
 
 func tellOne(v verified, out io.Writer) error {
 	if !v.OK {
-		fmt.Fprintf(out, "%s: NOT VERIFIED\n", shown(v.File))
+		fmt.Fprintf(out, "%s: NOT VERIFIED\n", show.Line(v.File))
 		for _, f := range v.Findings {
-			fmt.Fprintf(out, "  %s\n", shown(f.Error()))
+			fmt.Fprintf(out, "  %s\n", show.Line(f.Error()))
 		}
 		if v.Omitted > 0 {
 			fmt.Fprintf(out, "  and %d more\n", v.Omitted)
@@ -179,12 +180,12 @@ func tellOne(v verified, out io.Writer) error {
 	if v.Task != "" {
 		what = fmt.Sprintf("task %s, %d records", v.Task, v.Records)
 	}
-	fmt.Fprintf(out, "%s: verified: %s, signed by %s\n", shown(v.File), shown(what), shown(v.Origin))
+	fmt.Fprintf(out, "%s: verified: %s, signed by %s\n", show.Line(v.File), show.Line(what), show.Line(v.Origin))
 	for _, id := range v.Open {
-		fmt.Fprintf(out, "  task %s has records and no receipt: it has not ended, or its end was not recorded\n", shown(id))
+		fmt.Fprintf(out, "  task %s has records and no receipt: it has not ended, or its end was not recorded\n", show.Line(id))
 	}
 	if v.Note != "" {
-		fmt.Fprintf(out, "  a checkpoint to keep elsewhere:\n%s\n", shownText(v.Note))
+		fmt.Fprintf(out, "  a checkpoint to keep elsewhere:\n%s\n", show.Text(v.Note))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 	"github.com/cofferdam/cofferdam/internal/supervise"
 )
 
@@ -51,6 +52,6 @@ func down(ctx context.Context, o supervise.Stop, asJSON bool, out io.Writer) err
 	if len(done.Sandboxes) > 0 {
 		text += "; kept sandboxes: " + strings.Join(done.Sandboxes, " ")
 	}
-	_, err = fmt.Fprintln(out, shown(text))
+	_, err = fmt.Fprintln(out, show.Line(text))
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 	"github.com/cofferdam/cofferdam/internal/supervise"
 )
 
@@ -97,8 +98,8 @@ func (a *app) report(err error, asJSON bool) {
 		return
 	}
 	if f.Code == codeFailed {
-		fmt.Fprintf(a.Err, "cofferdam: %s\n", shownText(f.Detail))
+		fmt.Fprintf(a.Err, "cofferdam: %s\n", show.Text(f.Detail))
 		return
 	}
-	fmt.Fprintf(a.Err, "cofferdam: %s (%s)\n", shownText(f.Detail), shown(f.Code))
+	fmt.Fprintf(a.Err, "cofferdam: %s (%s)\n", show.Text(f.Detail), show.Line(f.Code))
 }

@@ -10,6 +10,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // progress shows how a task goes, a stage at a time: in place on a terminal,
@@ -57,13 +58,13 @@ const (
 func (p *progress) note(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.line(p.paint(grey, shown(s)))
+	p.line(p.paint(grey, show.Line(s)))
 }
 
 func (p *progress) stage(s api.Stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	name := fmt.Sprintf("%-9s", shown(s.Name))
+	name := fmt.Sprintf("%-9s", show.Line(s.Name))
 	switch s.State {
 	case "pending":
 		return
@@ -85,15 +86,15 @@ func (p *progress) stage(s api.Stage) {
 	case "skipped", "cancelled":
 		mark, tone = "–", grey
 	}
-	text := name + " " + shown(s.State)
+	text := name + " " + show.Line(s.State)
 	if took := stageTime(s); took != "" {
 		text += " after " + took
 	}
 	if s.Reason != "" {
-		text += ", " + shown(s.Reason)
+		text += ", " + show.Line(s.Reason)
 	}
 	if s.Text != "" {
-		text += ": " + shown(s.Text)
+		text += ": " + show.Line(s.Text)
 	}
 	if p.colour {
 		text = p.paint(tone, mark) + " " + text
@@ -114,14 +115,14 @@ func (p *progress) denied(r api.EgressRecord) {
 	if name == "" {
 		name = r.Address
 	}
-	where := shown(name) + ":" + strconv.Itoa(int(r.Port))
+	where := show.Line(name) + ":" + strconv.Itoa(int(r.Port))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.seen[where] || len(p.seen) > 100 {
 		return
 	}
 	p.seen[where] = true
-	p.line(p.paint(red, "  denied "+where+" ("+shown(r.Reason)+")"))
+	p.line(p.paint(red, "  denied "+where+" ("+show.Line(r.Reason)+")"))
 }
 
 func (p *progress) attempt(n int) {

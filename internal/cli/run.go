@@ -16,6 +16,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // maxPolicy is what the server takes as the text of a policy.
@@ -119,7 +120,7 @@ func (a *app) runTask(ctx context.Context, o runOptions) error {
 		if o.json {
 			return printJSON(a.Out, t)
 		}
-		_, err := fmt.Fprintln(a.Out, shown(t.ID))
+		_, err := fmt.Fprintln(a.Out, show.Line(t.ID))
 		return err
 	}
 	j.progress.note("task " + t.ID)
@@ -291,7 +292,7 @@ func (j *runJob) followAgent(ctx context.Context, id string) {
 	j.follow.Add(1)
 	go func() {
 		defer j.follow.Done()
-		w := newEscaper(j.progress.through())
+		w := show.NewEscaper(j.progress.through())
 		_, err := j.c.FollowLogs(ctx, id, client.Log{Stage: "agent", Follow: true}, w)
 		_ = w.Close()
 		if err != nil && ctx.Err() == nil {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
+	"github.com/cofferdam/cofferdam/internal/cli/transfer"
 )
 
 type sandboxCpOptions struct {
@@ -31,7 +33,7 @@ A destination that is a folder, or ends with a slash, gets the source under its 
 name; otherwise the destination is the new name. SRC/. copies what is in a folder.
 
 What comes out of a sandbox is treated as hostile: nothing outside of the destination
-is touched; links that lead out of what is copied, devices and the like are left out,
+is touched; links that lead out of what is transfer.Copied, devices and the like are left out,
 named, and make the exit code 1.`,
 		Example: `  cofferdam sandbox cp ./project sb-abcdefghijklmnop:/workspace/
   cofferdam sandbox cp sb-abcdefghijklmnop:/workspace/report.txt .`,
@@ -71,7 +73,7 @@ func (a *app) sandboxCp(ctx context.Context, c *client.Client, o sandboxCpOption
 	if err != nil {
 		return err
 	}
-	var done copied
+	var done transfer.Copied
 	switch {
 	case (src.sandbox == "") == (dst.sandbox == ""):
 		return usage("exactly one of SRC and DST must be in a sandbox, as ID:/PATH")
@@ -86,33 +88,17 @@ func (a *app) sandboxCp(ctx context.Context, c *client.Client, o sandboxCpOption
 	return a.tellCopied(done)
 }
 
-// copied says what was copied and what was left out.
-type copied struct {
-	Files   int       `json:"files"`
-	Bytes   int64     `json:"bytes"`
-	Skipped []skipped `json:"skipped"`
-}
-
-type skipped struct {
-	Name string `json:"name"`
-	Why  string `json:"why"`
-}
-
-func (c *copied) skip(name, format string, args ...any) {
-	c.Skipped = append(c.Skipped, skipped{name, fmt.Sprintf(format, args...)})
-}
-
-func (a *app) tellCopied(done copied) error {
+func (a *app) tellCopied(done transfer.Copied) error {
 	if a.json {
 		if done.Skipped == nil {
-			done.Skipped = []skipped{}
+			done.Skipped = []transfer.Skipped{}
 		}
 		if err := printJSON(a.Out, done); err != nil {
 			return err
 		}
 	} else {
 		for _, s := range done.Skipped {
-			fmt.Fprintf(a.Err, "cofferdam: left out %s: %s\n", shown(s.Name), shown(s.Why))
+			fmt.Fprintf(a.Err, "cofferdam: left out %s: %s\n", show.Line(s.Name), show.Line(s.Why))
 		}
 	}
 	if len(done.Skipped) > 0 {
@@ -144,20 +130,20 @@ func inSandbox(ctx context.Context, c *client.Client, at place) (folder, exists 
 }
 
 // copyIn sends a file or a folder of this machine into a sandbox.
-func copyIn(ctx context.Context, c *client.Client, src string, dst place) (copied, error) {
+func copyIn(ctx context.Context, c *client.Client, src string, dst place) (transfer.Copied, error) {
 	info, err := os.Stat(src)
 	if err != nil {
-		return copied{}, usage("%s: %v", src, errors.Unwrap(err))
+		return transfer.Copied{}, usage("%s: %v", src, errors.Unwrap(err))
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
-		return copied{}, usage("%s: neither a file nor a folder", src)
+		return transfer.Copied{}, usage("%s: neither a file nor a folder", src)
 	}
 	contents := info.IsDir() && (src == "." || strings.HasSuffix(src, "/."))
 	dir, name := path.Clean(dst.path), filepath.Base(absolute(src))
 	if !contents {
 		folder, _, err := inSandbox(ctx, c, dst)
 		if err != nil {
-			return copied{}, err
+			return transfer.Copied{}, err
 		}
 		if !folder && !strings.HasSuffix(dst.path, "/") {
 			dir, name = path.Dir(dir), path.Base(dir)
@@ -166,10 +152,10 @@ func copyIn(ctx context.Context, c *client.Client, src string, dst place) (copie
 		name = "."
 	}
 	r, w := io.Pipe()
-	var done copied
+	var done transfer.Copied
 	packed := make(chan error, 1)
 	go func() {
-		err := pack(src, info, name, w, &done)
+		err := transfer.Pack(src, info, name, w, &done)
 		w.CloseWithError(err)
 		packed <- err
 	}()
@@ -182,10 +168,10 @@ func copyIn(ctx context.Context, c *client.Client, src string, dst place) (copie
 }
 
 // copyOut fetches a file or a folder of a sandbox.
-func copyOut(ctx context.Context, c *client.Client, src place, dst string, limit int64) (copied, error) {
+func copyOut(ctx context.Context, c *client.Client, src place, dst string, limit int64) (transfer.Copied, error) {
 	body, err := c.GetFiles(ctx, src.sandbox, strings.TrimSuffix(src.path, "/."))
 	if err != nil {
-		return copied{}, err
+		return transfer.Copied{}, err
 	}
 	defer body.Close()
 	contents := strings.HasSuffix(src.path, "/.")
@@ -198,9 +184,13 @@ func copyOut(ctx context.Context, c *client.Client, src place, dst string, limit
 			dir, name = filepath.Dir(absolute(dst)), filepath.Base(absolute(dst))
 		}
 	case strings.HasSuffix(dst, "/"):
-		return copied{}, usage("%s: there is no such folder", dst)
+		return transfer.Copied{}, usage("%s: there is no such folder", dst)
 	default:
 		dir, name = filepath.Dir(absolute(dst)), filepath.Base(absolute(dst))
 	}
-	return unpack(body, dir, name, limit)
+	done, err := transfer.Unpack(body, dir, name, limit)
+	if errors.Is(err, transfer.ErrTooMuch) {
+		err = problem("limit.size", "the sandbox sent too much: %v; --max-size allows more", err)
+	}
+	return done, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 type sandboxCreateOptions struct {
@@ -94,7 +95,7 @@ func sandboxCreate(ctx context.Context, c *client.Client, req api.SandboxRequest
 	if asJSON {
 		return printJSON(out, s)
 	}
-	_, err = fmt.Fprintln(out, shown(s.ID))
+	_, err = fmt.Fprintln(out, show.Line(s.ID))
 	return err
 }
 

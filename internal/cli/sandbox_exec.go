@@ -15,6 +15,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 type sandboxExecOptions struct {
@@ -182,7 +183,7 @@ func (a *app) killOnInterrupt(ctx context.Context, leave context.CancelFunc, c *
 				go func() {
 					if err := c.KillCommand(ctx, sandbox, *id); err != nil && ctx.Err() == nil {
 						_, detail := describe(err)
-						fmt.Fprintf(a.Err, "cofferdam: the command could not be ended: %s\n", shown(detail))
+						fmt.Fprintf(a.Err, "cofferdam: the command could not be ended: %s\n", show.Line(detail))
 					}
 				}()
 			}
@@ -206,13 +207,13 @@ func execEnd(st api.CommandStatus, silent bool, errs io.Writer) error {
 	}
 	switch {
 	case st.Error != "":
-		say("the command could not be started: %s", shown(st.Error))
+		say("the command could not be started: %s", show.Line(st.Error))
 		return &exitError{exitNotStarted}
 	case st.TimedOut:
 		say("the command ran out of time and was ended (limit.time)")
 		return &exitError{api.ExitCode("limit.time")}
 	case st.Reason != "" && (st.Signal != 0 || st.ExitCode < 0):
-		say("the command was ended: %s", shown(st.Reason))
+		say("the command was ended: %s", show.Line(st.Reason))
 		return &exitError{max(1, api.ExitCode(st.Reason))}
 	case st.Signal != 0:
 		return &exitError{exitSignal + st.Signal}

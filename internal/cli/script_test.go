@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 func TestMain(m *testing.M) {
@@ -101,7 +103,7 @@ func scriptJSON(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("not one JSON document: %v\n%s", err, text)
 	}
 	for _, c := range text {
-		if c != '\n' && !plain(c) {
+		if c != '\n' && !show.Plain(c) {
 			ts.Fatalf("holds %q, which is not harmless to show", c)
 		}
 	}

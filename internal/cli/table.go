@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // table prints rows under a head, in columns as wide as they need to be. What
@@ -15,7 +17,7 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	for i, row := range all {
 		for j := range row {
 			if i > 0 {
-				row[j] = shown(row[j])
+				row[j] = show.Line(row[j])
 			}
 			width[j] = max(width[j], utf8.RuneCountInString(row[j]))
 		}
@@ -47,7 +49,7 @@ func facts(w io.Writer, pairs ...string) error {
 		if pairs[i+1] == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, pairs[i], shown(pairs[i+1])); err != nil {
+		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, pairs[i], show.Line(pairs[i+1])); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 func (a *app) taskCancelCmd() *cobra.Command {
@@ -42,9 +43,9 @@ func taskCancel(ctx context.Context, c *client.Client, id string, wait, asJSON b
 		return printJSON(out, t)
 	}
 	if t.Ended() {
-		_, err = fmt.Fprintf(out, "task %s has ended: %s\n", shown(t.ID), shown(t.State))
+		_, err = fmt.Fprintf(out, "task %s has ended: %s\n", show.Line(t.ID), show.Line(t.State))
 		return err
 	}
-	_, err = fmt.Fprintf(out, "task %s is asked to end\n", shown(t.ID))
+	_, err = fmt.Fprintf(out, "task %s is asked to end\n", show.Line(t.ID))
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 	"github.com/cofferdam/cofferdam/internal/supervise"
 )
 
@@ -143,7 +144,7 @@ func printReady(r supervise.Ready, asJSON bool, stdio Stdio) error {
 	}
 	if r.Note != "" {
 		fmt.Fprintf(stdio.Err, "note: the configuration of the command line was not written: %s; use --config %s\n",
-			shown(r.Note), shown(filepath.Join(r.Data, "client.json")))
+			show.Line(r.Note), show.Line(filepath.Join(r.Data, "client.json")))
 	}
 	_, err := fmt.Fprintf(stdio.Out, "ready %s\n", r.URL)
 	return err

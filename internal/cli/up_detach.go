@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"syscall"
 
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 	"github.com/cofferdam/cofferdam/internal/supervise"
 )
 
@@ -57,7 +58,7 @@ func detach(ctx context.Context, o upOptions, stdio Stdio) error {
 
 func alreadyRuns(r supervise.Ready, o upOptions, stdio Stdio) error {
 	if !o.json {
-		fmt.Fprintf(stdio.Err, "note: the installation in %s runs already (process %d); to change how, stop it first with `cofferdam down --data %s`\n", shown(r.Data), r.PID, shown(r.Data))
+		fmt.Fprintf(stdio.Err, "note: the installation in %s runs already (process %d); to change how, stop it first with `cofferdam down --data %s`\n", show.Line(r.Data), r.PID, show.Line(r.Data))
 	}
 	return printReady(r, o.json, stdio)
 }

@@ -1,4 +1,4 @@
-package cli
+package transfer
 
 import (
 	"archive/tar"
@@ -15,14 +15,14 @@ import (
 // maxEntries bounds how many things one copy may bring.
 const maxEntries = 1 << 20
 
-// unpack takes a tar stream that a sandbox made and puts what it holds under
+// Unpack takes a tar stream that a sandbox made and puts what it holds under
 // dir/name. The stream is hostile: whatever it says, nothing is written, linked
 // or changed but beneath dir/name, no link that was there or came along is
 // followed, and no existing file is written into.
-func unpack(r io.Reader, dir, name string, limit int64) (copied, error) {
+func Unpack(r io.Reader, dir, name string, limit int64) (Copied, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return copied{}, usage("%v", err)
+		return Copied{}, err
 	}
 	defer root.Close()
 	u := &unpacker{root: root, name: name, left: limit, modes: map[string]fs.FileMode{}}
@@ -38,7 +38,7 @@ type unpacker struct {
 	left  int64
 	modes map[string]fs.FileMode // of folders, set when all is in place
 	order []string
-	done  copied
+	done  Copied
 }
 
 func (u *unpacker) all(in *tar.Reader) error {
@@ -54,7 +54,7 @@ func (u *unpacker) all(in *tar.Reader) error {
 			return fmt.Errorf("what the sandbox sent can't be read: %w", err)
 		}
 		if n >= maxEntries {
-			return problem("limit.size", "the sandbox sent more than %d files", maxEntries)
+			return fmt.Errorf("more than %d files: %w", maxEntries, ErrTooMuch)
 		}
 		if err := u.entry(h, in); err != nil {
 			return err
@@ -168,7 +168,7 @@ func (u *unpacker) clear(h *tar.Header, at string) bool {
 
 func (u *unpacker) file(h *tar.Header, at string, in io.Reader) error {
 	if h.Size > u.left {
-		return problem("limit.size", "the sandbox sent more than --max-size allows; %s has %s", h.Name, size(h.Size))
+		return fmt.Errorf("%s has %d bytes: %w", h.Name, h.Size, ErrTooMuch)
 	}
 	if !u.clear(h, at) {
 		return nil

@@ -1,4 +1,4 @@
-package cli
+package transfer
 
 import (
 	"archive/tar"
@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// pack writes src as a tar stream, under name. Links below src are sent as
+// Pack writes src as a tar stream, under name. Links below src are sent as
 // links, never followed; what is neither file, folder nor link is left out.
-func pack(src string, info fs.FileInfo, name string, w io.Writer, done *copied) error {
+func Pack(src string, info fs.FileInfo, name string, w io.Writer, done *Copied) error {
 	out := tar.NewWriter(w)
 	var err error
 	if info.IsDir() {
@@ -30,10 +30,10 @@ func pack(src string, info fs.FileInfo, name string, w io.Writer, done *copied) 
 	return nil
 }
 
-func packFile(src, name string, out *tar.Writer, done *copied) error {
+func packFile(src, name string, out *tar.Writer, done *Copied) error {
 	f, err := os.Open(src)
 	if err != nil {
-		return usage("%v", err)
+		return err
 	}
 	defer f.Close()
 	return packOpen(f, name, out, done)
@@ -41,7 +41,7 @@ func packFile(src, name string, out *tar.Writer, done *copied) error {
 
 // packOpen writes an open file. One that shrinks meanwhile is an error, one
 // that grows is cut where it ended.
-func packOpen(f *os.File, name string, out *tar.Writer, done *copied) error {
+func packOpen(f *os.File, name string, out *tar.Writer, done *Copied) error {
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -74,10 +74,10 @@ func header(info fs.FileInfo, name string, kind byte) *tar.Header {
 	return h
 }
 
-func packFolder(src, name string, out *tar.Writer, done *copied) error {
+func packFolder(src, name string, out *tar.Writer, done *Copied) error {
 	root, err := os.OpenRoot(src)
 	if err != nil {
-		return usage("%v", err)
+		return err
 	}
 	defer root.Close()
 	return fs.WalkDir(root.FS(), ".", func(rel string, d fs.DirEntry, err error) error {

@@ -1,4 +1,14 @@
-package cli
+// Package show makes bytes that a sandbox chose harmless to look at: on a
+// terminal, nothing of them moves the cursor, talks to the terminal, reorders
+// the text around it or hides.
+//
+// Words. Plain characters only put ink on paper; everything else is shown as
+// an escape such as \x1b or \u202e. The bytes themselves are kept elsewhere,
+// as they are.
+//
+// Not promised: that what is shown can be told from a text that holds such an
+// escape literally, or that two letters which look alike are the same.
+package show
 
 import (
 	"fmt"
@@ -13,7 +23,7 @@ import (
 // reorder the text around it or hide.
 func appendShown(b []byte, r rune) []byte {
 	switch {
-	case plain(r):
+	case Plain(r):
 		return utf8.AppendRune(b, r)
 	case r < 0x80:
 		return fmt.Appendf(b, `\x%02x`, r)
@@ -23,10 +33,10 @@ func appendShown(b []byte, r rune) []byte {
 	return fmt.Appendf(b, `\U%08x`, r)
 }
 
-// plain says whether a rune is harmless to show. Graphic leaves out controls,
+// Plain says whether a rune is harmless to show. Graphic leaves out controls,
 // formatting marks (direction, zero width, tags), private and unassigned ones;
 // the fillers are letters by name and blank by looks.
-func plain(r rune) bool {
+func Plain(r rune) bool {
 	switch r {
 	case 0x115F, 0x1160, 0x3164, 0xFFA0, 0x2800, 0x034F, 0x17B4, 0x17B5:
 		return false
@@ -39,11 +49,11 @@ func plain(r rune) bool {
 	return unicode.IsGraphic(r)
 }
 
-// shown is the visible form of a string on one line.
-func shown(s string) string { return show(s, false) }
+// Line is the visible form of a string on one line.
+func Line(s string) string { return show(s, false) }
 
-// shownText keeps the line breaks of a text.
-func shownText(s string) string { return show(s, true) }
+// Text keeps the line breaks of a text.
+func Text(s string) string { return show(s, true) }
 
 func show(s string, lines bool) string {
 	b := make([]byte, 0, len(s))
@@ -66,16 +76,18 @@ func show(s string, lines bool) string {
 	return string(b)
 }
 
-// escaper shows a stream of bytes from inside on a terminal. Line breaks and
+// Escaper shows a stream of bytes from inside on a terminal. Line breaks and
 // tabs stay. A character that is cut by a write is completed by the next.
-type escaper struct {
+type Escaper struct {
 	w    io.Writer
 	rest []byte // the beginning of a character
 }
 
-func newEscaper(w io.Writer) *escaper { return &escaper{w: w} }
+// NewEscaper returns a writer that shows on w what it is given.
+func NewEscaper(w io.Writer) *Escaper { return &Escaper{w: w} }
 
-func (e *escaper) Write(p []byte) (int, error) {
+// Write shows p.
+func (e *Escaper) Write(p []byte) (int, error) {
 	in := append(e.rest, p...)
 	e.rest = nil
 	out := make([]byte, 0, len(in)+16)
@@ -102,7 +114,7 @@ func (e *escaper) Write(p []byte) (int, error) {
 }
 
 // Close shows what is left of a character that never was completed.
-func (e *escaper) Close() error {
+func (e *Escaper) Close() error {
 	var b strings.Builder
 	for _, c := range e.rest {
 		fmt.Fprintf(&b, `\x%02x`, c)
@@ -111,17 +123,3 @@ func (e *escaper) Close() error {
 	_, err := io.WriteString(e.w, b.String())
 	return err
 }
-
-// inside returns where bytes from inside are written to: escaped on a
-// terminal, as they are elsewhere or when raw is asked for.
-func inside(w io.Writer, raw bool) io.WriteCloser {
-	if raw || !terminal(w) {
-		return keepOpen{w}
-	}
-	return newEscaper(w)
-}
-
-// keepOpen is a writer whose Close does nothing.
-type keepOpen struct{ io.Writer }
-
-func (keepOpen) Close() error { return nil }
