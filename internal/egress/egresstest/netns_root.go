@@ -155,8 +155,16 @@ func (n *Namespace) Lookup(name string, kind uint16) (addr netip.Addr, err error
 	err = n.Do(func() error {
 		q := new(dns.Msg)
 		q.SetQuestion(dns.Fqdn(name), kind)
-		c := &dns.Client{Timeout: 10 * time.Second}
-		reply, _, err := c.ExchangeContext(n.t.Context(), q, netip.AddrPortFrom(netstack.Gateway4(), 53).String())
+		// As every resolver does, ask again: a device that nobody held for a moment
+		// drops what is sent just afterwards.
+		c := &dns.Client{Timeout: time.Second}
+		var reply *dns.Msg
+		var err error
+		for begun := time.Now(); time.Since(begun) < 15*time.Second; {
+			if reply, _, err = c.ExchangeContext(n.t.Context(), q, netip.AddrPortFrom(netstack.Gateway4(), 53).String()); err == nil {
+				break
+			}
+		}
 		if err != nil {
 			return err
 		}
