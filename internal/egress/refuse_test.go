@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
