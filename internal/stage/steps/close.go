@@ -2,6 +2,9 @@ package steps
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -49,35 +52,48 @@ func (w *Work) discard(ctx context.Context, taskID, sandboxID string) error {
 		sandboxDestroyed{Task: taskID, Sandbox: sandboxID})
 }
 
-// collect takes over the gateway's records of a sandbox. One that is unknown
-// has none.
+// collect takes over the gateway's records of a sandbox, page by page. One that
+// is unknown has none.
 func (w *Work) collect(ctx context.Context, taskID, sandboxID string) error {
-	records, err := w.Sandboxes.Egress(ctx, sandboxID, 0)
-	if hasReason(err, task.InputNotFound) || hasReason(err, task.InfraSandboxLost) || err == nil && len(records) == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	facts := egressCollected{Task: taskID, Sandbox: sandboxID}
-	for _, r := range records {
-		facts.LastSeq = max(facts.LastSeq, r.Seq)
-		switch {
-		case r.Done:
-		case r.Verdict == task.Allowed.String():
-			facts.Allowed++
-		default:
-			facts.Denied++
+	sum := sha256.New()
+	lines := json.NewEncoder(sum)
+	for {
+		records, err := w.Sandboxes.Egress(ctx, sandboxID, facts.LastSeq)
+		if err != nil && !hasReason(err, task.InputNotFound) && !hasReason(err, task.InfraSandboxLost) {
+			return err
+		}
+		if len(records) == 0 {
+			break
+		}
+		if err := w.Facts.AddEgress(ctx, taskID, records); err != nil {
+			return err
+		}
+		for _, r := range records {
+			if err := lines.Encode(r); err != nil {
+				return err
+			}
+			facts.count(r)
 		}
 	}
-	if facts.Digest, err = digestOf(records); err != nil {
-		return err
+	if facts.LastSeq == 0 {
+		return nil
 	}
-	if err := w.Facts.AddEgress(ctx, taskID, records); err != nil {
-		return err
-	}
+	facts.Digest = task.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
 	key := fmt.Sprintf("egress.collected/%s/%d", sandboxID, facts.LastSeq)
 	return w.Recorder.Record(ctx, taskID, key, "egress.collected", seenByGateway, facts)
+}
+
+// count adds one record.
+func (f *egressCollected) count(r task.EgressRecord) {
+	f.LastSeq = max(f.LastSeq, r.Seq)
+	switch {
+	case r.Done:
+	case r.Verdict == task.Allowed.String():
+		f.Allowed++
+	default:
+		f.Denied++
+	}
 }
 
 // BeginClose records that the close stage runs.
@@ -141,15 +157,16 @@ func (w *Work) endStages(ctx context.Context, t task.Task, in stage.Input, e sta
 	for _, name := range task.StageNames() {
 		row := rows[name]
 		row.Name = name
-		if row.Attempts == 0 {
-			row.Attempts = in.Attempt
+		attempt := row.Attempts
+		if attempt == 0 {
+			attempt = in.Attempt
 		}
 		switch {
 		case name == task.Close:
 			if row.StartedAt == nil {
 				row.StartedAt = &now
 			}
-			row.State, row.EndedAt = task.StageSucceeded, &now
+			row.State, row.Attempts, row.EndedAt = task.StageSucceeded, attempt, &now
 		case row.State == task.StageRunning && e.State == task.StateCancelled:
 			row.State, row.Reason, row.Text, row.EndedAt = task.StageCancelled, e.Reason, e.Text, &now
 		case row.State == task.StageRunning:
@@ -159,7 +176,7 @@ func (w *Work) endStages(ctx context.Context, t task.Task, in stage.Input, e sta
 		default:
 			continue
 		}
-		if err := w.Facts.SetStage(ctx, in.Task, in.Attempt, row); err != nil {
+		if err := w.Facts.SetStage(ctx, in.Task, attempt, row); err != nil {
 			return err
 		}
 	}

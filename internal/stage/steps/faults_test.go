@@ -46,7 +46,7 @@ func TestGatewayRestartIsNotTheAgentsFault(t *testing.T) {
 			}
 			return nil
 		}
-		h.task.Spec.Agent = shell(`while ! test -f "$HOME/../go"; do :; done; exit 1`)
+		h.task.Spec.Agent = shell(`while ! test -f "$HOME/../go"; do sleep 0.01; done; exit 1`)
 		done := make(chan stage.Outcome)
 		go func() { done <- h.do(task.Agent, 1) }()
 		h.machine.restartGateway(h.box(stage.RoleAgent))
@@ -88,7 +88,7 @@ func TestGrantsEndWithTheirStage(t *testing.T) {
 }
 
 func TestLeftoverProcessesEndWithTheirStage(t *testing.T) {
-	h := start(t, task.Spec{Setup: `(while :; do echo late >> "$HOME/late"; done) > /dev/null 2>&1 &`, Agent: shell("true")})
+	h := start(t, task.Spec{Setup: `(while :; do echo late >> "$HOME/late"; sleep 0.001; done) > /dev/null 2>&1 &`, Agent: shell("true")})
 	succeeds(t, h.through(task.Setup, 1))
 	size := func() string {
 		var out bytes.Buffer

@@ -65,7 +65,7 @@ type (
 		LastSeq int64       `json:"lastSeq"`
 		Allowed int         `json:"allowed"`
 		Denied  int         `json:"denied"`
-		Digest  task.Digest `json:"digest"` // of the records as JSON
+		Digest  task.Digest `json:"digest"` // of the records as JSON, a line each
 	}
 	taskEnded struct {
 		Task     string      `json:"task"`

@@ -152,7 +152,7 @@ func TestEmptyPatch(t *testing.T) {
 
 // A run that is cut off is taken up again: one process, one effect, one log.
 func TestRepeatedRunStartsOnce(t *testing.T) {
-	h := start(t, task.Spec{Agent: shell(`echo effect >> "$HOME/effects"; echo one; while ! test -f "$HOME/go"; do :; done; echo two`)})
+	h := start(t, task.Spec{Agent: shell(`echo effect >> "$HOME/effects"; echo one; while ! test -f "$HOME/go"; do sleep 0.01; done; echo two`)})
 	succeeds(t, h.through(task.Setup, 1))
 	in := stage.Input{Task: taskID, Attempt: 1, Round: 1}
 	for range 3 {
@@ -213,7 +213,7 @@ func TestEveryStageSurvivesACut(t *testing.T) {
 }
 
 func TestCancelKillsTheCommand(t *testing.T) {
-	h := start(t, task.Spec{Agent: shell(`while :; do :; done`)})
+	h := start(t, task.Spec{Agent: shell(`while :; do sleep 0.01; done`)})
 	succeeds(t, h.through(task.Setup, 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	h.machine.onRun = func(string, string) error { time.AfterFunc(20*time.Millisecond, cancel); return nil }

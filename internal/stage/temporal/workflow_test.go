@@ -264,3 +264,9 @@ func TestTurns(t *testing.T) {
 	}
 	release()
 }
+
+func (s *script) called(call string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.calls, call)
+}
