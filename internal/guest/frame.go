@@ -90,6 +90,12 @@ func (s *stuffer) close() {
 
 func (s *stuffer) write(p []byte) {
 	for len(p) > 0 {
+		if p[0] == 0 { // Zeros come in runs.
+			s.close()
+			s.begin()
+			p = p[1:]
+			continue
+		}
 		room := 255 - (len(s.dst) - s.code)
 		if room == 0 {
 			s.close()
@@ -124,8 +130,10 @@ func unstuff(p []byte) ([]byte, bool) {
 		if code == 0 || read+code-1 > len(p) {
 			return nil, false
 		}
-		write += copy(p[write:], p[read:read+code-1])
-		read += code - 1
+		if code > 1 {
+			write += copy(p[write:], p[read:read+code-1])
+			read += code - 1
+		}
 		if code < 255 && read < len(p) {
 			p[write] = 0
 			write++

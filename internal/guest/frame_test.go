@@ -163,7 +163,11 @@ func FuzzReader(f *testing.F) {
 }
 
 func BenchmarkFrame(b *testing.B) {
-	payload := bytes.Repeat([]byte("a line of text\n"), MaxChunk/15)
+	b.Run("text", func(b *testing.B) { benchmarkFrame(b, bytes.Repeat([]byte("a line of text\n"), MaxChunk/15)) })
+	b.Run("zeros", func(b *testing.B) { benchmarkFrame(b, make([]byte, MaxChunk)) })
+}
+
+func benchmarkFrame(b *testing.B, payload []byte) {
 	b.SetBytes(int64(len(payload)))
 	var wire []byte
 	for b.Loop() {

@@ -42,24 +42,33 @@ func (a *Agent) hasChild() bool {
 	return !errors.Is(unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil), unix.ECHILD)
 }
 
-// take reaps what has ended by now.
+// take reaps what has ended by now. Orphans may come as fast as they are reaped,
+// and the kernel may give them first; main processes are asked for by number then.
 func (a *Agent) take() {
 	a.procs.Lock()
 	defer a.procs.Unlock()
-	for {
-		var status unix.WaitStatus
-		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || pid <= 0 {
+	for range 100 {
+		if !a.takeOne(-1) {
 			return
 		}
-		if c := a.mains[pid]; c != nil {
-			delete(a.mains, pid)
-			a.exited(c, status)
-		}
 	}
+	for pid := range a.mains {
+		a.takeOne(pid)
+	}
+}
+
+// takeOne reaps one process, if one has ended. The caller holds procs.
+func (a *Agent) takeOne(which int) bool {
+	var status unix.WaitStatus
+	pid, err := unix.Wait4(which, &status, unix.WNOHANG, nil)
+	if err != nil {
+		return errors.Is(err, unix.EINTR)
+	}
+	if c := a.mains[pid]; c != nil {
+		delete(a.mains, pid)
+		a.exited(c, status)
+	}
+	return pid > 0
 }
 
 // exited notes how much was written until the exit, and has the rest done
@@ -98,7 +107,7 @@ func (a *Agent) finish(c *command, status unix.WaitStatus) {
 	c.exitOffset = c.end
 	a.mu.Unlock()
 
-	children := a.members(c)
+	children := a.list(c)
 	full := failed && a.diskFull(c)
 	crowded := failed && c.nproc > 0 && !c.root && a.count()+1 >= c.nproc
 

@@ -23,6 +23,8 @@ const (
 	agentGID = 1000
 )
 
+const pipeSize = 256 << 10 // of a command's standard output and error
+
 // Exit codes of what could not be started, as shells have them.
 const (
 	codeCannotRun = 126
@@ -123,6 +125,8 @@ func (a *Agent) spawn(c *command, cmd guest.Command) {
 			return
 		}
 		reading[i], writing[i] = ends[0], ends[1]
+		// A command that writes a lot is then read in large pieces; it works without.
+		_, _ = unix.FcntlInt(uintptr(ends[0]), unix.F_SETPIPE_SZ, pipeSize)
 	}
 	pid, err := a.fork(c, program, cmd.Argv, env, writing)
 	for i := range writing {

@@ -17,6 +17,9 @@ const (
 	grace     = 2 * time.Second // from SIGTERM to SIGKILL at a time limit
 	endWithin = 2 * time.Second // a status waits no longer for killed processes to be gone
 	poll      = 10 * time.Millisecond
+
+	listWithin = 300 * time.Millisecond
+	crowded    = 50 // processes
 )
 
 // processes lists the numbers in /proc without our own.
@@ -42,14 +45,37 @@ func processes() []int {
 
 // members returns the living processes of the command's tree.
 func (a *Agent) members(c *command) []int {
+	return a.search(c, func([]int) bool { return true })
+}
+
+// alive says whether the tree has a living process.
+func (a *Agent) alive(c *command) bool {
+	return len(a.search(c, func([]int) bool { return false })) > 0
+}
+
+// list returns the members that are found in a moment: among hundreds of busy
+// processes each look takes long, and a status is not to wait for that.
+func (a *Agent) list(c *command) []int {
+	if !a.hasChild() {
+		return nil
+	}
+	until := time.Now().Add(listWithin)
+	return a.search(c, func([]int) bool { return time.Now().Before(until) })
+}
+
+// search finds members while more says so.
+func (a *Agent) search(c *command, more func(found []int) bool) []int {
 	var pids []int
 	for _, pid := range processes() {
 		mark, ok := markOf(pid)
 		if !ok || mark != c.mark && !a.stray(mark) {
 			continue
 		}
-		if state, ok := stateOf(pid); ok && state != 'Z' && state != 'X' {
-			pids = append(pids, pid)
+		if state, ok := stateOf(pid); !ok || state == 'Z' || state == 'X' {
+			continue
+		}
+		if pids = append(pids, pid); !more(pids) {
+			break
 		}
 	}
 	return pids
@@ -122,10 +148,20 @@ func (a *Agent) signal(r guest.SignalRequest) *guest.Error {
 		}
 		return nil
 	}
-	for _, pid := range a.members(c) {
-		_ = unix.Kill(pid, unix.Signal(r.Signal)) // It may have ended just now.
-	}
+	a.tell(c, unix.Signal(r.Signal))
 	return nil
+}
+
+// tell sends signals to each member, while a crowd is held still.
+func (a *Agent) tell(c *command, signals ...unix.Signal) {
+	if a.crowd() {
+		defer a.freeze(c)()
+	}
+	for _, pid := range a.members(c) {
+		for _, s := range signals {
+			_ = unix.Kill(pid, s) // It may have ended just now.
+		}
+	}
 }
 
 // timeout ends a command that ran for too long.
@@ -151,12 +187,9 @@ func (a *Agent) endTree(c *command, patience time.Duration) {
 		c.drained.Broadcast()
 	}()
 	if patience > 0 {
-		for _, pid := range a.members(c) {
-			_ = unix.Kill(pid, unix.SIGTERM)
-			_ = unix.Kill(pid, unix.SIGCONT) // A stopped process hears nothing.
-		}
+		a.tell(c, unix.SIGTERM, unix.SIGCONT) // A stopped process hears nothing.
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); pause(poll) {
-			if len(a.members(c)) == 0 {
+			if !a.alive(c) {
 				return
 			}
 		}
@@ -164,13 +197,46 @@ func (a *Agent) endTree(c *command, patience time.Duration) {
 	a.killTree(c, endWithin)
 }
 
-// killTree kills until none is left, and says whether that came within d. First
-// everything is stopped: what is stopped can't fork, so also a tree that grows
-// faster than it is killed comes to an end.
+// killTree kills until none is left, and says whether that came within d.
 func (a *Agent) killTree(c *command, d time.Duration) bool {
 	deadline := time.Now().Add(d)
+	frozen := false
+	for round := 0; ; round++ {
+		if !frozen && (round >= 2 || a.crowd()) {
+			// It may grow as fast as it is killed. What is stopped can't fork, and leaves
+			// the processor to us.
+			frozen = true
+			defer a.freeze(c)()
+		}
+		pids := a.members(c)
+		if len(pids) == 0 {
+			return true
+		}
+		if round > 3 && time.Now().After(deadline) {
+			return false
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		pause(time.Millisecond)
+	}
+}
+
+// crowd says whether there are so many processes that looking at each, while they
+// run, takes too long.
+func (a *Agent) crowd() bool { return len(processes()) > crowded }
+
+// freeze stops the tree, and returns what lets others go on.
+func (a *Agent) freeze(c *command) (thaw func()) {
+	if a.init {
+		// All but the first process, at one stroke, and again what was being born.
+		for range 3 {
+			_ = unix.Kill(-1, unix.SIGSTOP)
+		}
+		return func() { _ = unix.Kill(-1, unix.SIGCONT) }
+	}
 	stopped := map[int]bool{}
-	for fresh := true; fresh && time.Now().Before(deadline); {
+	for fresh, rounds := true, 0; fresh && rounds < 100; rounds++ {
 		fresh = false
 		for _, pid := range a.members(c) {
 			if !stopped[pid] {
@@ -179,19 +245,7 @@ func (a *Agent) killTree(c *command, d time.Duration) bool {
 			}
 		}
 	}
-	for {
-		pids := a.members(c)
-		if len(pids) == 0 {
-			return true
-		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-		pause(time.Millisecond)
-	}
+	return func() {}
 }
 
 // shutdown kills every process but the agent.
