@@ -222,7 +222,7 @@ func (d *Driver) boot(ctx context.Context, spec sandbox.Spec) (*box, error) {
 	if err := b.openFIFOs(); err != nil {
 		return b, err
 	}
-	if err := d.runsc(ctx, b, nsPath); err != nil {
+	if err := d.start(ctx, b, nsPath); err != nil {
 		return b, err
 	}
 	if err := d.cfg.Step("started"); err != nil {
@@ -234,9 +234,6 @@ func (d *Driver) boot(ctx context.Context, spec sandbox.Spec) (*box, error) {
 	if b.pidfd, err = b.record.Sentry.watch(); err != nil {
 		return b, fmt.Errorf("the sandbox's kernel ended at once: %w", err)
 	}
-	if err := b.dial(ctx, d.log); err != nil {
-		return b, err
-	}
 	if err := b.configure(ctx, d.guestConfig(spec, authority)); err != nil {
 		return b, err
 	}
@@ -247,6 +244,26 @@ func (d *Driver) boot(ctx context.Context, spec sandbox.Spec) (*box, error) {
 		return b, err
 	}
 	return b, d.cfg.Step("recorded")
+}
+
+// start runs the runtime and greets the guest at the same time: the greeting waits
+// in the FIFO, and the guest answers while the runtime's program still ends.
+func (d *Driver) start(ctx context.Context, b *box, nsPath string) error {
+	dialing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ran := make(chan error, 1)
+	go func() {
+		err := d.runsc(ctx, b, nsPath)
+		if err != nil {
+			cancel() // Nobody will answer.
+		}
+		ran <- err
+	}()
+	dialed := b.dial(dialing, d.log)
+	if err := <-ran; err != nil {
+		return err
+	}
+	return dialed
 }
 
 // connect makes the sandbox's namespace and device and gives the device to the

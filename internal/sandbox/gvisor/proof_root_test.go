@@ -100,7 +100,7 @@ func TestRestoreKeepsTheChannel(t *testing.T) {
 	cfg := testConfig(t, testDir(t))
 	d := open(t, cfg)
 	info := mustCreate(t, d)
-	script := `i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo $i; sleep 0.01; done`
+	script := `i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo $i; sleep 0.01; done`
 	if _, err := d.Start(t.Context(), info.ID, sandbox.Command{ID: "c", Argv: []string{"sh", "-c", script}}); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestRestoreKeepsTheChannel(t *testing.T) {
 	d = open(t, cfg)
 	got := sandboxtest.Follow(t, d, info.ID, "c", 0)
 	var want strings.Builder
-	for i := range 200 {
+	for i := range 60 {
 		want.WriteString(strconv.Itoa(i+1) + "\n")
 	}
 	if got.Stdout != want.String() || got.ExitCode != 0 {
