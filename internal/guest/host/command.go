@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
@@ -315,13 +316,13 @@ func clean(s guest.Status, id string) guest.Status {
 	return s
 }
 
-// cleanText bounds a text and takes out what a terminal would act on.
+// cleanText bounds a text and takes out what a terminal would act on or hide.
 func cleanText(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText]
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == utf8.RuneError {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
