@@ -158,8 +158,11 @@ func newSite(t testing.TB) *site {
 
 func siteWith(t testing.TB, store *memory, key *Key) *site {
 	t.Helper()
+	var mu sync.Mutex
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	log, err := Open(t.Context(), Options{Store: store, Key: key, Now: func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
 		now = now.Add(1234567 * time.Microsecond)
 		return now
 	}})

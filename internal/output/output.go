@@ -191,8 +191,9 @@ func (b *Blobs) keep(ctx context.Context, d task.Digest, from io.Reader) error {
 		err = file.Sync()
 	}
 	if err != nil {
-		abort() // Close then removes what was written
-		return errors.Join(err, w.Close())
+		abort()
+		_ = w.Close() // removes what was written, and says only that it was aborted
+		return err
 	}
 	if err := w.Close(); err != nil {
 		return err
