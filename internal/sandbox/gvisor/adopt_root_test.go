@@ -339,7 +339,7 @@ func TestExpiredIsDestroyed(t *testing.T) {
 func TestOrphansAreReported(t *testing.T) {
 	d := open(t, testConfig(t, testDir(t)))
 	id := sandboxtest.ID()
-	group := filepath.Join(d.cgroups.dirs[0], cgroupPrefix+id)
+	group := filepath.Join(d.cgroups.dirs[0], d.cgroups.name(id))
 	folder := d.folder(id)
 	if err := errors.Join(os.Mkdir(group, 0o755), os.Mkdir(folder, 0o755)); err != nil {
 		t.Fatal(err)

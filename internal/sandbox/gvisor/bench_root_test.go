@@ -82,7 +82,7 @@ func BenchmarkRunscRun(b *testing.B) {
 		if err := d.makeFolder(spec.ID); err != nil {
 			b.Fatal(err)
 		}
-		oci := bundle(spec.ID, d.lower, spec, "")
+		oci := bundle(d.cgroups.name(spec.ID), d.lower, spec, "")
 		oci.Process.Args = []string{"/bin/echo", "x"}
 		text, err := json.Marshal(oci)
 		if err != nil {

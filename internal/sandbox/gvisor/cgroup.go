@@ -2,10 +2,13 @@ package gvisor
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,12 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupPrefix begins the name of each cgroup of ours. The path is flat, so that
-// no parent folder stays behind.
+// cgroupPrefix begins the name of each cgroup of a sandbox: then come the
+// installation's tag, a dash and the sandbox's id. The path is flat, so that no
+// parent folder stays behind.
 const cgroupPrefix = "cofferdam-"
+
+// tagged is what follows the prefix in the cgroups of any installation.
+var tagged = regexp.MustCompile(`^[0-9a-f]{8}-sb-`)
 
 // cgroups is where the machine's cgroup hierarchies are mounted.
 type cgroups struct {
+	tag  string            // tells this installation's cgroups from another's on the machine
 	v2   string            // the unified hierarchy, when it has controllers
 	v1   map[string]string // controller → mount point
 	dirs []string          // every mount point in which runsc makes a folder
@@ -57,13 +65,20 @@ func findCgroups(mountinfo string) cgroups {
 	return found
 }
 
-func loadCgroups() (cgroups, error) {
+// loadCgroups finds the machine's cgroups, for the installation in dir.
+func loadCgroups(dir string) (cgroups, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return cgroups{}, err
 	}
-	return findCgroups(string(text)), nil
+	found := findCgroups(string(text))
+	sum := sha256.Sum256([]byte(dir))
+	found.tag = hex.EncodeToString(sum[:4])
+	return found, nil
 }
+
+// name is the name of a sandbox's cgroups.
+func (c cgroups) name(id string) string { return cgroupPrefix + c.tag + "-" + id }
 
 // missing names the required controllers that can't be used, with what to do.
 func (c cgroups) missing() []string {
@@ -102,7 +117,7 @@ func unwritable(path string) []string {
 func (c cgroups) folders(id string) []string {
 	var out []string
 	for _, dir := range c.dirs {
-		path := filepath.Join(dir, cgroupPrefix+id)
+		path := filepath.Join(dir, c.name(id))
 		if _, err := os.Lstat(path); err == nil {
 			out = append(out, path)
 		}
@@ -111,6 +126,8 @@ func (c cgroups) folders(id string) []string {
 }
 
 // all returns the ids of every sandbox that has a cgroup, with one folder each.
+// Those of another installation are its own business; a name without any tag is
+// nobody's and is returned.
 func (c cgroups) all() map[string]string {
 	out := map[string]string{}
 	for _, dir := range c.dirs {
@@ -119,7 +136,11 @@ func (c cgroups) all() map[string]string {
 			continue // The pattern is ours and well formed.
 		}
 		for _, path := range paths {
-			out[strings.TrimPrefix(filepath.Base(path), cgroupPrefix)] = path
+			rest := strings.TrimPrefix(filepath.Base(path), cgroupPrefix)
+			id, ours := strings.CutPrefix(rest, c.tag+"-")
+			if ours || !tagged.MatchString(rest) {
+				out[id] = path
+			}
 		}
 	}
 	return out
@@ -145,9 +166,9 @@ func (c cgroups) members(id string) []int {
 // killedForMemory says whether the kernel ended a process of the sandbox for
 // memory.
 func (c cgroups) killedForMemory(id string) bool {
-	path := filepath.Join(c.v2, cgroupPrefix+id, "memory.events")
+	path := filepath.Join(c.v2, c.name(id), "memory.events")
 	if c.v2 == "" {
-		path = filepath.Join(c.v1["memory"], cgroupPrefix+id, "memory.oom_control")
+		path = filepath.Join(c.v1["memory"], c.name(id), "memory.oom_control")
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -88,8 +88,8 @@ func checkTUN(context.Context, Config) string {
 	return ""
 }
 
-func checkCgroups(context.Context, Config) string {
-	groups, err := loadCgroups()
+func checkCgroups(_ context.Context, cfg Config) string {
+	groups, err := loadCgroups(cfg.Dir)
 	if err != nil {
 		return err.Error()
 	}

@@ -125,7 +125,7 @@ func (d *Driver) entries(spec sandbox.Spec) []ledger.Entry {
 	id := spec.ID
 	entries := []ledger.Entry{
 		{Kind: "folder", Name: d.folder(id), Sandbox: id},
-		{Kind: "cgroup", Name: cgroupPrefix + id, Sandbox: id},
+		{Kind: "cgroup", Name: d.cgroups.name(id), Sandbox: id},
 		{Kind: "process", Name: "runsc " + id, Sandbox: id},
 		{Kind: "state", Name: d.statePath(id), Sandbox: id},
 	}

@@ -109,7 +109,7 @@ func (d *Driver) open() (err error) {
 	if d.lock, err = lockDir(d.cfg.Dir); err != nil {
 		return err
 	}
-	if d.cgroups, err = loadCgroups(); err != nil {
+	if d.cgroups, err = loadCgroups(d.cfg.Dir); err != nil {
 		return fmt.Errorf("cgroups: %w", err)
 	}
 	if missing := d.cgroups.missing(); len(missing) > 0 {

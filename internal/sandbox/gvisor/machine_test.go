@@ -37,20 +37,20 @@ func TestFindCgroups(t *testing.T) {
 func TestKilledForMemory(t *testing.T) {
 	dir := t.TempDir()
 	id := "sb-aaaaaaaaaaaaaaaa"
-	if err := os.Mkdir(filepath.Join(dir, cgroupPrefix+id), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, cgroupPrefix+"0123abcd-"+id), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, version := range []struct {
 		c    cgroups
 		file string
 	}{
-		{cgroups{v2: dir, dirs: []string{dir}}, "memory.events"},
-		{cgroups{v1: map[string]string{"memory": dir}, dirs: []string{dir}}, "memory.oom_control"},
+		{cgroups{tag: "0123abcd", v2: dir, dirs: []string{dir}}, "memory.events"},
+		{cgroups{tag: "0123abcd", v1: map[string]string{"memory": dir}, dirs: []string{dir}}, "memory.oom_control"},
 	} {
 		for text, want := range map[string]bool{
 			"low 0\noom_kill 0\n": false, "oom 1\noom_kill 3\noom_group_kill 0\n": true, "": false,
 		} {
-			if err := os.WriteFile(filepath.Join(dir, cgroupPrefix+id, version.file), []byte(text), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, cgroupPrefix+"0123abcd-"+id, version.file), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			if got := version.c.killedForMemory(id); got != want {
@@ -99,9 +99,9 @@ func TestCheckSpec(t *testing.T) {
 	if spec.Limits != task.DefaultLimits() || !spec.Expires.Equal(now.Add(24*time.Hour)) || spec.Root != "host" {
 		t.Errorf("defaults: %+v", spec)
 	}
-	oci := bundle(spec.ID, lower{path: "/lower"}, spec, "/proc/1/fd/3")
+	oci := bundle("group", lower{path: "/lower"}, spec, "/proc/1/fd/3")
 	if *oci.Linux.Resources.Memory.Limit != spec.Limits.Memory || oci.Linux.Resources.Pids.Limit <= 2*spec.Limits.PIDs ||
-		*oci.Linux.Resources.CPU.Quota != 200_000 || oci.Linux.CgroupsPath != "/cofferdam-"+spec.ID {
+		*oci.Linux.Resources.CPU.Quota != 200_000 || oci.Linux.CgroupsPath != "/group" {
 		t.Errorf("limits: %+v", oci.Linux.Resources)
 	}
 	for _, mount := range oci.Mounts {
@@ -197,5 +197,21 @@ func TestCheckSaysWhatIsMissing(t *testing.T) {
 	}
 	if !strings.Contains(problems["sandbox.runsc"], "build cmd/runsc") || !strings.Contains(problems["sandbox.guest"], "build it") {
 		t.Errorf("%q", problems)
+	}
+}
+
+func TestCgroupsOfOthersAreNotOurs(t *testing.T) {
+	dir := t.TempDir()
+	c := cgroups{tag: "0123abcd", dirs: []string{dir}}
+	for _, name := range []string{
+		"cofferdam-0123abcd-sb-aaaaaaaaaaaaaaaa", "cofferdam-ffff0000-sb-bbbbbbbbbbbbbbbb", "cofferdam-sb-cccccccccccccccc", "docker",
+	} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := c.all()
+	if len(all) != 2 || all["sb-aaaaaaaaaaaaaaaa"] == "" || all["sb-cccccccccccccccc"] == "" {
+		t.Errorf("got %v", all)
 	}
 }

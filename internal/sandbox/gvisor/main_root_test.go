@@ -105,7 +105,7 @@ func sweep(t *testing.T, dir string) {
 	if err != nil {
 		t.Error(err)
 	}
-	groups, err := loadCgroups()
+	groups, err := loadCgroups(dir)
 	if err != nil {
 		t.Error(err)
 	}

@@ -169,18 +169,18 @@ func TestCensus(t *testing.T) {
 	network := &echoNetwork{taps: map[string]*os.File{}}
 	cfg.Network = network
 	d := open(t, cfg)
-	before := census(t)
+	before := census(t, d)
 	for range 3 {
 		info := sandboxtest.Create(t, d, sandbox.Spec{Network: true, Limits: task.Limits{Disk: 64 << 20}})
 		sandboxtest.Shell(t, d, info.ID, "sleep 1000 & echo x >/workspace/x")
-		if during := census(t); during["cgroups"] == before["cgroups"] || during["processes"] == before["processes"] {
+		if during := census(t, d); during["cgroups"] == before["cgroups"] || during["processes"] == before["processes"] {
 			t.Error("the census does not see a sandbox")
 		}
 		if err := d.Destroy(t.Context(), info.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	after := census(t)
+	after := census(t, d)
 	for kind, was := range before {
 		if kind == "namespaces" {
 			continue // The kernel frees them later; looked at below.
@@ -189,12 +189,13 @@ func TestCensus(t *testing.T) {
 			t.Errorf("%s before:\n%s\nafter:\n%s", kind, was, after[kind])
 		}
 	}
-	sandboxtest.Eventually(t, "the namespaces are gone", func() bool { return census(t)["namespaces"] == before["namespaces"] })
+	sandboxtest.Eventually(t, "the namespaces are gone", func() bool { return census(t, d)["namespaces"] == before["namespaces"] })
 	wantNothing(t, d)
 }
 
-// census lists the machine's objects of the kinds a sandbox is made of.
-func census(t *testing.T) map[string]string {
+// census lists the machine's objects of the kinds a sandbox is made of. Of those
+// that another installation may make at the same moment it takes d's.
+func census(t *testing.T, d *Driver) map[string]string {
 	t.Helper()
 	glob := func(pattern string) string {
 		names, err := filepath.Glob(pattern)
@@ -222,29 +223,24 @@ func census(t *testing.T) map[string]string {
 	}
 	named := 0
 	for line := range strings.Lines(string(sockets)) {
-		if strings.Contains(line, "runsc-") {
+		if strings.Contains(line, d.runscRoot()) {
 			named++
 		}
 	}
-	processes := 0
-	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	processes, err := d.runscProcesses()
 	if err != nil {
 		t.Fatal(err)
 	}
 	spaces := map[string]bool{}
-	for _, entry := range entries {
-		text, err := os.ReadFile(entry)
-		if err == nil && strings.HasPrefix(string(text), "runsc-") {
-			processes++
-			if space, err := os.Readlink(filepath.Join(filepath.Dir(entry), "ns/net")); err == nil {
-				spaces[space] = true
-			}
+	for _, p := range processes {
+		if space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p.PID)); err == nil {
+			spaces[space] = true
 		}
 	}
 	return map[string]string{
 		"mounts": string(mounts), "links": strings.Join(names, " "), "sockets": strconv.Itoa(named),
-		"processes": strconv.Itoa(processes), "namespaces": strconv.Itoa(len(spaces)),
-		"cgroups": glob("/sys/fs/cgroup/*/" + cgroupPrefix + "*"), "names": glob("/run/netns/*"),
+		"processes": strconv.Itoa(len(processes)), "namespaces": strconv.Itoa(len(spaces)),
+		"cgroups": glob("/sys/fs/cgroup/*/" + d.cgroups.name("*")), "names": glob("/run/netns/*"),
 		"run": glob("/run/runsc*") + glob("/tmp/runsc*"),
 	}
 }

@@ -42,7 +42,7 @@ func (d *Driver) runsc(ctx context.Context, b *box, nsPath string) error {
 		return err
 	}
 	spec := b.record.Spec
-	text, err := json.Marshal(bundle(spec.ID, d.lower, spec, nsPath))
+	text, err := json.Marshal(bundle(d.cgroups.name(spec.ID), d.lower, spec, nsPath))
 	if err != nil {
 		return err
 	}

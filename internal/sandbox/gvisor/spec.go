@@ -20,7 +20,7 @@ var guestCapabilities = []string{
 }
 
 // bundle returns the OCI configuration of a sandbox.
-func bundle(id string, low lower, spec sandbox.Spec, nsPath string) *specs.Spec {
+func bundle(cgroup string, low lower, spec sandbox.Spec, nsPath string) *specs.Spec {
 	limits := spec.Limits
 	namespaces := []specs.LinuxNamespace{
 		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
@@ -57,7 +57,7 @@ func bundle(id string, low lower, spec sandbox.Spec, nsPath string) *specs.Spec 
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
 		}, low.binds...),
 		Linux: &specs.Linux{
-			CgroupsPath: "/" + cgroupPrefix + id,
+			CgroupsPath: "/" + cgroup,
 			Namespaces:  namespaces,
 			Resources: &specs.LinuxResources{
 				Memory: &specs.LinuxMemory{Limit: &memory},
