@@ -71,7 +71,7 @@ func TestOneIDStartsOnce(t *testing.T) {
 	started, pids := 0, map[int]bool{}
 	for range 50 {
 		wait.Go(func() {
-			s, err := c.Start(context20(t), sh("same", "echo x >> count; cat count"))
+			s, err := c.Start(soon(t), sh("same", "echo x >> count; cat count"))
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -90,7 +90,7 @@ func TestOneIDStartsOnce(t *testing.T) {
 	}
 	c.Close()
 	again := p.dial()
-	s, err := again.Start(context20(t), sh("same", "echo y >> count"))
+	s, err := again.Start(soon(t), sh("same", "echo y >> count"))
 	if err != nil || s.Started || !s.Ended() {
 		t.Errorf("after a restart: %+v, %v", s, err)
 	}
@@ -121,13 +121,13 @@ func TestBackgroundChildDoesNotHoldTheCommand(t *testing.T) {
 		if stdout != "hi\n" || s.ExitCode != 0 || s.Reason != "" {
 			t.Errorf("%q: %q, %+v", script, stdout, s)
 		}
-		if d := time.Since(began); d > 10*time.Second {
+		if d := time.Since(began); d > time.Minute {
 			t.Errorf("%q: reported after %v", script, d)
 		}
 		if len(s.Children) == 0 {
 			t.Errorf("%q: no children are listed", script)
 		}
-		if err := c.Signal(context20(t), id, int(unix.SIGKILL)); err != nil {
+		if err := c.Signal(soon(t), id, int(unix.SIGKILL)); err != nil {
 			t.Errorf("%q: %v", script, err)
 		}
 		for _, pid := range s.Children {
@@ -171,7 +171,7 @@ func TestTimeLimit(t *testing.T) {
 		wait.Go(func() {
 			cmd := sh(fmt.Sprintf("limit%d", i), script)
 			cmd.Timeout = 300 * time.Millisecond
-			if _, err := c.Start(context20(t), cmd); err != nil {
+			if _, err := c.Start(soon(t), cmd); err != nil {
 				t.Error(err)
 				return
 			}
@@ -179,7 +179,7 @@ func TestTimeLimit(t *testing.T) {
 			if !s.TimedOut || s.Reason != guest.ReasonTime || len(s.Children) != 0 || s.Signal == 0 {
 				t.Errorf("%q: %+v", script, s)
 			}
-			if took := s.EndedAt.Sub(s.StartedAt); took > 15*time.Second {
+			if took := s.EndedAt.Sub(s.StartedAt); took > time.Minute {
 				t.Errorf("%q: ended after %v", script, took)
 			}
 		})
@@ -247,7 +247,7 @@ func TestWorkloadHasNoPowers(t *testing.T) {
 	if stdout != "" || s.ExitCode == 0 {
 		t.Errorf("the workload sees of the guest: %q, %+v", stdout, s)
 	}
-	if err := c.Ping(context20(t)); err != nil {
+	if err := c.Ping(soon(t)); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -257,7 +257,7 @@ func TestConfigure(t *testing.T) {
 	c := p.dial()
 	cfg := guest.Config{AuthorityPEM: []byte("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"), BaseEnv: []string{"A=b", "PATH=/usr/bin:/bin"}}
 	for range 2 {
-		if err := c.Configure(context20(t), cfg); err != nil {
+		if err := c.Configure(soon(t), cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -276,10 +276,10 @@ func TestConfigure(t *testing.T) {
 func TestShutdownEndsEverything(t *testing.T) {
 	p := newPlace(t)
 	c := p.dial()
-	if _, err := c.Start(context20(t), sh("s", "setsid sleep 300 & sleep 300")); err != nil {
+	if _, err := c.Start(soon(t), sh("s", "setsid sleep 300 & sleep 300")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Shutdown(context20(t)); err != nil {
+	if err := c.Shutdown(soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, s := attach(t, c.Journals(), "s"); s.Signal != int(unix.SIGKILL) {
@@ -299,7 +299,7 @@ func TestProcessLimit(t *testing.T) {
 	if s.Reason != guest.ReasonPIDs || s.ExitCode == 0 {
 		t.Errorf("%q, %+v", stderr, s)
 	}
-	if err := c.Signal(context20(t), "bomb", int(unix.SIGKILL)); err != nil {
+	if err := c.Signal(soon(t), "bomb", int(unix.SIGKILL)); err != nil {
 		t.Error(err)
 	}
 }

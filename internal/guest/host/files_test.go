@@ -54,7 +54,7 @@ func TestFilesThereAndBack(t *testing.T) {
 	p := newPlace(t)
 	c := p.dial()
 	dir := p.workspace("a", "b")
-	err := c.Put(context20(t), dir, makeTar(
+	err := c.Put(soon(t), dir, makeTar(
 		t,
 		entry{name: "./", kind: tar.TypeDir, mode: 0o700},
 		entry{name: "closed/", kind: tar.TypeDir, mode: 0o500},
@@ -71,7 +71,7 @@ func TestFilesThereAndBack(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Get(context20(t), dir, []string{"skip", "deep/er/none"})
+	r, err := c.Get(soon(t), dir, []string{"skip", "deep/er/none"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestFilesThereAndBack(t *testing.T) {
 			t.Errorf("owner %d:%d, %v", info.Uid, info.Gid, err)
 		}
 	}
-	single, err := c.Get(context20(t), filepath.Join(dir, "link"), nil)
+	single, err := c.Get(soon(t), filepath.Join(dir, "link"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestFilesThereAndBack(t *testing.T) {
 		t.Errorf("a file through a link: %+v, %v", h, err)
 	}
 	var refused *guest.Error
-	if _, err := c.Get(context20(t), p.workspace("nothing"), nil); !errors.As(err, &refused) || refused.Reason != guest.ReasonNotFound {
+	if _, err := c.Get(soon(t), p.workspace("nothing"), nil); !errors.As(err, &refused) || refused.Reason != guest.ReasonNotFound {
 		t.Errorf("a path that is absent: %v", err)
 	}
 }
@@ -162,7 +162,7 @@ func TestHostileTars(t *testing.T) {
 		{"file over folder", []entry{{name: "d/f", kind: tar.TypeReg}, {name: "d", kind: tar.TypeReg}}, `"d"`},
 		{"itself", []entry{{name: "f", kind: tar.TypeReg}, {name: "f", kind: tar.TypeLink, link: "f"}}, `"f"`},
 	} {
-		err := c.Put(context20(t), p.workspace(fmt.Sprintf("into%d", i)), makeTar(t, test.entries...))
+		err := c.Put(soon(t), p.workspace(fmt.Sprintf("into%d", i)), makeTar(t, test.entries...))
 		var refused *guest.Error
 		if !errors.As(err, &refused) || refused.Reason != guest.ReasonInvalid || !strings.Contains(refused.Text, test.culprit) {
 			t.Errorf("%s: %v", test.name, err)
@@ -173,10 +173,10 @@ func TestHostileTars(t *testing.T) {
 	if _, _, s := run(t, c, sh("trap", "mkdir trap && ln -s ../outside trap/dir && ln -s ../outside/victim trap/file && ln -s ../outside/new trap/dangling")); s.ExitCode != 0 {
 		t.Fatalf("%+v", s)
 	}
-	if err := c.Put(context20(t), trap, makeTar(t, entry{name: "dir/new", kind: tar.TypeReg, body: "x"})); err == nil {
+	if err := c.Put(soon(t), trap, makeTar(t, entry{name: "dir/new", kind: tar.TypeReg, body: "x"})); err == nil {
 		t.Error("wrote through a link to a folder")
 	}
-	err := c.Put(context20(t), trap, makeTar(t,
+	err := c.Put(soon(t), trap, makeTar(t,
 		entry{name: "file", kind: tar.TypeReg, body: "x"}, entry{name: "dangling", kind: tar.TypeReg, body: "x"}))
 	if err != nil {
 		t.Errorf("links of an entry's own name are replaced: %v", err)
@@ -188,11 +188,11 @@ func TestHostileTars(t *testing.T) {
 		t.Errorf("outside lies %v", names)
 	}
 	for _, text := range []string{"no tar at all, but long enough to be looked at" + strings.Repeat(".", 600), "short"} {
-		if err := c.Put(context20(t), trap, strings.NewReader(text)); err == nil {
+		if err := c.Put(soon(t), trap, strings.NewReader(text)); err == nil {
 			t.Errorf("%.10q was taken", text)
 		}
 	}
-	if err := c.Put(context20(t), "relative", makeTar(t)); err == nil {
+	if err := c.Put(soon(t), "relative", makeTar(t)); err == nil {
 		t.Error("a relative folder was taken")
 	}
 }
@@ -210,10 +210,10 @@ func TestPutIsNotRoot(t *testing.T) {
 	if err := os.Symlink(secret, p.workspace("way")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Put(context20(t), p.workspace("way"), makeTar(t, entry{name: "f", kind: tar.TypeReg})); err == nil {
+	if err := c.Put(soon(t), p.workspace("way"), makeTar(t, entry{name: "f", kind: tar.TypeReg})); err == nil {
 		t.Error("a link of the workload led where only root may write")
 	}
-	if _, err := c.Get(context20(t), p.workspace("way"), nil); err == nil {
+	if _, err := c.Get(soon(t), p.workspace("way"), nil); err == nil {
 		t.Error("a link of the workload led where only root may read")
 	}
 	for range 50 { // Threads that had the workload's credentials are gone.
@@ -248,7 +248,7 @@ func TestLargeFilesLeaveRoomForOthers(t *testing.T) {
 	c := p.dial()
 	const size = 64 << 20
 	done := make(chan error, 1)
-	go func() { done <- c.Put(context20(t), p.workspace("up"), bigTar(size)) }()
+	go func() { done <- c.Put(soon(t), p.workspace("up"), bigTar(size)) }()
 	for i := 0; ; i++ {
 		select {
 		case err := <-done:
@@ -263,7 +263,7 @@ func TestLargeFilesLeaveRoomForOthers(t *testing.T) {
 		}
 		break
 	}
-	r, err := c.Get(context20(t), p.workspace("up", "big"), nil)
+	r, err := c.Get(soon(t), p.workspace("up", "big"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,15 +310,15 @@ func TestTransfersEndWithTheirCaller(t *testing.T) {
 	if err := <-put; err == nil {
 		t.Error("a cancelled put succeeded")
 	}
-	if err := c.Put(context20(t), p.workspace("up"), bigTar(8<<20)); err != nil {
+	if err := c.Put(soon(t), p.workspace("up"), bigTar(8<<20)); err != nil {
 		t.Fatal(err)
 	}
-	get, err := c.Get(context20(t), p.workspace("up"), nil)
+	get, err := c.Get(soon(t), p.workspace("up"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	get.Close() // After the first bytes.
-	second, err := c.Get(context20(t), p.workspace("up"), nil)
+	second, err := c.Get(soon(t), p.workspace("up"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestTransfersEndWithTheirCaller(t *testing.T) {
 		t.Errorf("a download of a closed channel: %v", err)
 	}
 	again := p.dial()
-	r2, err := again.Get(context20(t), p.workspace("up"), nil)
+	r2, err := again.Get(soon(t), p.workspace("up"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

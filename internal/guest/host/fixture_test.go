@@ -132,7 +132,7 @@ func openFIFOs(folder string) (in, out *os.File, err error) {
 func (p *place) dial() *Conn {
 	p.t.Helper()
 	in, out := p.open()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := Dial(ctx, Options{In: in, Out: out, Dir: filepath.Join(p.folder, "journals"), Logger: testLog(p.t)})
 	if err != nil {
@@ -150,8 +150,9 @@ func testLog(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), nil))
 }
 
-func context20(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+// soon bounds a call that should not take long, and never decides a test.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -159,7 +160,7 @@ func context20(t *testing.T) context.Context {
 // run starts a command and waits for its end.
 func run(t *testing.T, c *Conn, cmd guest.Command) (stdout, stderr string, s guest.Status) {
 	t.Helper()
-	if _, err := c.Start(context20(t), cmd); err != nil {
+	if _, err := c.Start(soon(t), cmd); err != nil {
 		t.Fatal(err)
 	}
 	return attach(t, c.Journals(), cmd.ID)
@@ -167,7 +168,7 @@ func run(t *testing.T, c *Conn, cmd guest.Command) (stdout, stderr string, s gue
 
 func attach(t *testing.T, j *Journals, id string) (stdout, stderr string, s guest.Status) {
 	t.Helper()
-	stream, err := j.Attach(context20(t), id, 0)
+	stream, err := j.Attach(soon(t), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func sh(id, script string) guest.Command {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)

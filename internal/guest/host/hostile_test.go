@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ type enemy struct {
 	t      *testing.T
 	in     *guest.Reader
 	out    *os.File
-	epoch  uint64
+	epoch  atomic.Uint64
 	frames chan guest.Frame
 }
 
@@ -40,7 +41,7 @@ func newEnemy(t *testing.T, greeting guest.Greeting) (*Conn, *enemy) {
 				return
 			}
 			if f.Type == guest.Hello {
-				e.epoch = f.Epoch
+				e.epoch.Store(f.Epoch)
 				e.send(guest.Welcome, 0, guest.Marshal(greeting))
 				select {
 				case <-connected:
@@ -66,7 +67,7 @@ func newEnemy(t *testing.T, greeting guest.Greeting) (*Conn, *enemy) {
 }
 
 func (e *enemy) send(kind guest.Type, stream uint64, payload []byte) {
-	_, _ = e.out.Write(guest.AppendFrame(nil, guest.Frame{Type: kind, Epoch: e.epoch, Stream: stream, Payload: payload}))
+	_, _ = e.out.Write(guest.AppendFrame(nil, guest.Frame{Type: kind, Epoch: e.epoch.Load(), Stream: stream, Payload: payload}))
 }
 
 // expect waits for a frame of the worker.
@@ -91,7 +92,7 @@ func (e *enemy) startOne(c *Conn, number uint64, status guest.Status) {
 	go func() {
 		cmd := sh("one", "true")
 		cmd.MaxOutput = 100
-		_, err := c.Start(context20(e.t), cmd)
+		_, err := c.Start(soon(e.t), cmd)
 		done <- err
 	}()
 	f := e.expect(guest.Start)
@@ -158,7 +159,7 @@ func TestHostileGuestCannotFillTheDisk(t *testing.T) {
 // pinged has the worker read all that was sent before.
 func pinged(e *enemy, c *Conn) error {
 	done := make(chan error, 1)
-	go func() { done <- c.Ping(context20(e.t)) }()
+	go func() { done <- c.Ping(soon(e.t)) }()
 	f := e.expect(guest.Ping)
 	e.send(guest.Reply, f.Stream, []byte("{}"))
 	return <-done
@@ -189,7 +190,7 @@ func TestHostileDownload(t *testing.T) {
 	}
 	got := make(chan result, 1)
 	go func() {
-		r, err := c.Get(context20(t), "/x", nil)
+		r, err := c.Get(soon(t), "/x", nil)
 		got <- result{r, err}
 	}()
 	f := e.expect(guest.Ping)

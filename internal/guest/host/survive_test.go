@@ -36,16 +36,27 @@ func followAsWorker(folder string) error {
 // writes: every byte arrives once, in order.
 func TestKilledWorkersLoseNothing(t *testing.T) {
 	p := newPlace(t)
-	const lines = 3_000_000 // About 23 MB.
+	// A part for each worker, about 4 MB, so that none sees the end but the last.
+	const workers, lines = 6, 500_000
 	want := sha256.New()
-	for i := 1; i <= lines; i++ {
+	for i := 1; i <= workers*lines; i++ {
 		fmt.Fprintln(want, i)
 	}
+	script := fmt.Sprintf(`echo $$ >> pids
+k=0; while [ $k -lt %d ]; do
+	until [ -e go$k ]; do sleep 0.01; done
+	seq $((k*%d+1)) $((k*%d+%d)); k=$((k+1))
+done`, workers, lines, lines, lines)
 	first := p.dial()
-	if _, err := first.Start(context20(t), sh(floodID, fmt.Sprintf("echo $$ >> pids; seq 1 %d", lines))); err != nil {
+	if _, err := first.Start(soon(t), sh(floodID, script)); err != nil {
 		t.Fatal(err)
 	}
 	first.Close()
+	open := func(part int) {
+		if err := os.WriteFile(p.workspace(fmt.Sprintf("go%d", part)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var before int64
 	for kill := range 5 {
 		worker := exec.Command(os.Args[0])
@@ -53,17 +64,16 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 		if err := worker.Start(); err != nil {
 			t.Fatal(err)
 		}
-		goal := before + 2<<20
+		open(kill)
+		goal := before + 1<<20
 		eventually(t, "the worker records output", func() bool { return journalSize(p) >= goal })
 		worker.Process.Kill()
 		worker.Wait()
 		before = journalSize(p)
 		t.Logf("killed worker %d after %d bytes", kill, before)
 	}
+	open(workers - 1)
 	last := p.dial()
-	if s, err := last.Status(floodID); err != nil || s.Ended() {
-		t.Fatalf("the command had ended before the last worker came: the kills proved nothing (%+v, %v)", s, err)
-	}
 	got := sha256.New()
 	s := copyTo(t, last, got)
 	if s.ExitCode != 0 || string(got.Sum(nil)) != string(want.Sum(nil)) {
@@ -84,7 +94,7 @@ func journalSize(p *place) int64 {
 
 func copyTo(t *testing.T, c *Conn, h hash.Hash) guest.Status {
 	t.Helper()
-	stream, err := c.Attach(context20(t), floodID, 0)
+	stream, err := c.Attach(soon(t), floodID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +126,7 @@ func TestGarbageOnBothFIFOs(t *testing.T) {
 	for i := 1; i <= lines; i++ {
 		fmt.Fprintln(want, i)
 	}
-	if _, err := c.Start(context20(t), sh(floodID, fmt.Sprintf("seq 1 %d", lines))); err != nil {
+	if _, err := c.Start(soon(t), sh(floodID, fmt.Sprintf("seq 1 %d", lines))); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"in", "out"} {
@@ -128,7 +138,7 @@ func TestGarbageOnBothFIFOs(t *testing.T) {
 			t.Fatal(err)
 		}
 		raw.Close()
-		if err := c.Ping(context20(t)); err != nil {
+		if err := c.Ping(soon(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,10 +153,10 @@ func TestGarbageOnBothFIFOs(t *testing.T) {
 func TestNobodyListens(t *testing.T) {
 	p := newPlace(t)
 	c := p.dial()
-	if _, err := c.Start(context20(t), sh("quiet", "until [ -e go ]; do sleep 0.01; done; exit 7")); err != nil {
+	if _, err := c.Start(soon(t), sh("quiet", "until [ -e go ]; do sleep 0.01; done; exit 7")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Start(context20(t), sh("loud", "until [ -e go ]; do sleep 0.01; done; seq 1 1000000; touch done")); err != nil {
+	if _, err := c.Start(soon(t), sh("loud", "until [ -e go ]; do sleep 0.01; done; seq 1 1000000; touch done")); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := c.Attach(t.Context(), "quiet", 0)
@@ -192,7 +202,7 @@ func TestJournalsOutliveTheGuest(t *testing.T) {
 	if _, _, s := run(t, c, sh("done", "echo done")); s.ExitCode != 0 {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := c.Start(context20(t), sh("open", "echo begun; sleep 300")); err != nil {
+	if _, err := c.Start(soon(t), sh("open", "echo begun; sleep 300")); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := c.Attach(t.Context(), "open", 0)
