@@ -202,7 +202,7 @@ func TestJournalsOutliveTheGuest(t *testing.T) {
 	if _, _, s := run(t, c, sh("done", "echo done")); s.ExitCode != 0 {
 		t.Fatalf("%+v", s)
 	}
-	if _, err := c.Start(soon(t), sh("open", "echo begun; sleep 300")); err != nil {
+	if _, err := c.Start(soon(t), sh("open", "echo begun; exec sleep 300")); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := c.Attach(t.Context(), "open", 0)
