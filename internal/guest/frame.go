@@ -91,8 +91,7 @@ func (s *stuffer) close() {
 func (s *stuffer) write(p []byte) {
 	for len(p) > 0 {
 		if p[0] == 0 { // Zeros come in runs.
-			s.close()
-			s.begin()
+			s.zero()
 			p = p[1:]
 			continue
 		}
@@ -110,10 +109,20 @@ func (s *stuffer) write(p []byte) {
 			continue
 		}
 		s.dst = append(s.dst, run[:zero]...)
-		s.close()
-		s.begin()
+		s.zero()
 		p = p[zero+1:]
 	}
+}
+
+// zero ends the open block with a zero. A full block stands for no zero, so an
+// empty one has to follow it.
+func (s *stuffer) zero() {
+	if len(s.dst)-s.code == 255 {
+		s.close()
+		s.begin()
+	}
+	s.close()
+	s.begin()
 }
 
 func (s *stuffer) end() {

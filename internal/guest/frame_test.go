@@ -177,3 +177,18 @@ func benchmarkFrame(b *testing.B, payload []byte) {
 		}
 	}
 }
+
+// Runs without a zero end at and around the length of a full block, before a
+// zero and before the end: the places where stuffing can lose one.
+func TestFramesKeepZerosAfterFullBlocks(t *testing.T) {
+	for run := range 3 * 255 {
+		for _, tail := range []string{"", "\x00", "\x00\x00", "\x00y", "y\x00"} {
+			payload := append(bytes.Repeat([]byte("x"), run), tail...)
+			want := Frame{Type: Data, Epoch: 1<<64 - 1, Stream: 0x0101010101010101, Payload: payload}
+			got, err := NewReader(bytes.NewReader(AppendFrame(nil, want))).Next()
+			if err != nil || !equal(got, want) {
+				t.Fatalf("a run of %d and %q: %v", run, tail, err)
+			}
+		}
+	}
+}
