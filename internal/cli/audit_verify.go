@@ -154,9 +154,10 @@ func tellVerified(all []verified, asJSON bool, out io.Writer) error {
 		}
 	} else {
 		for _, v := range all {
-			if err := tellOne(v, out); err != nil {
-				return err
-			}
+			tellOne(v, out)
+		}
+		if ok {
+			tellCheckpoint(all, out)
 		}
 	}
 	if !ok {
@@ -165,7 +166,20 @@ func tellVerified(all []verified, asJSON bool, out io.Writer) error {
 	return nil
 }
 
-func tellOne(v verified, out io.Writer) error {
+// tellCheckpoint prints the newest checkpoint that was seen.
+func tellCheckpoint(all []verified, out io.Writer) {
+	var newest *verified
+	for i, v := range all {
+		if v.Checkpoint != nil && (newest == nil || v.Checkpoint.Records > newest.Checkpoint.Records) {
+			newest = &all[i]
+		}
+	}
+	if newest != nil {
+		fmt.Fprintf(out, "a checkpoint to keep elsewhere:\n%s", show.Text(newest.Note))
+	}
+}
+
+func tellOne(v verified, out io.Writer) {
 	if !v.OK {
 		fmt.Fprintf(out, "%s: NOT VERIFIED\n", show.Line(v.File))
 		for _, f := range v.Findings {
@@ -174,7 +188,7 @@ func tellOne(v verified, out io.Writer) error {
 		if v.Omitted > 0 {
 			fmt.Fprintf(out, "  and %d more\n", v.Omitted)
 		}
-		return nil
+		return
 	}
 	what := fmt.Sprintf("%d receipts, %d records", v.Receipts, v.Records)
 	if v.Task != "" {
@@ -184,8 +198,4 @@ func tellOne(v verified, out io.Writer) error {
 	for _, id := range v.Open {
 		fmt.Fprintf(out, "  task %s has records and no receipt: it has not ended, or its end was not recorded\n", show.Line(id))
 	}
-	if v.Note != "" {
-		fmt.Fprintf(out, "  a checkpoint to keep elsewhere:\n%s\n", show.Text(v.Note))
-	}
-	return nil
 }

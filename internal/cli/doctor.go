@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -26,24 +24,27 @@ about objects on them that no record explains. Ends with 0 when all is well, and
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			found := a.localChecks(data, cmd.Flags().Changed("data"))
+			found := a.localChecks(data)
 			return reportDoctor(append(found, a.serverChecks(ctx, data)...), a.json, a.Out)
 		},
 	}
-	cmd.Flags().StringVar(&data, "data", supervise.DefaultData, "data folder of an installation on this machine")
+	cmd.Flags().StringVar(&data, "data", "", "data folder of an installation on this machine (default: that of the configuration)")
 	return cmd
 }
 
-// localChecks looks at this machine when the installation is on it: when its
-// folder was named, or the server's address is this machine and the default
-// folder is there.
-func (a *app) localChecks(data string, named bool) []api.Check {
+// localChecks looks at this machine when an installation on it was named, or
+// is the one that the configuration is of.
+func (a *app) localChecks(data string) []api.Check {
+	if data == "" {
+		conf, err := a.configuration()
+		if err != nil || conf.Data == "" {
+			return nil
+		}
+		data = conf.Data
+	}
 	l, err := supervise.NewLayout(data)
 	if err != nil {
 		return []api.Check{{ID: "local.data", Outcome: api.CheckFailed, Text: err.Error()}}
-	}
-	if !named && (!l.Exists() || !a.serverIsHere()) {
-		return nil
 	}
 	checks := []api.Check{}
 	for _, f := range l.Inspect() {
@@ -52,24 +53,14 @@ func (a *app) localChecks(data string, named bool) []api.Check {
 	return checks
 }
 
-func (a *app) serverIsHere() bool {
-	conf, err := a.configuration()
-	if err != nil {
-		return true
-	}
-	u, err := url.Parse(conf.URL)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // serverChecks asks the server; that it does not answer is a finding too.
 func (a *app) serverChecks(ctx context.Context, data string) []api.Check {
-	if l, err := supervise.NewLayout(data); err == nil && a.config == "" && os.Getenv("COFFERDAM_URL") == "" {
-		if _, err := os.Stat(l.ClientFile()); err == nil && data != supervise.DefaultData {
-			a.config = l.ClientFile()
+	if data != "" && a.config == "" && os.Getenv("COFFERDAM_URL") == "" {
+		// The server that is meant is the one of that folder.
+		if l, err := supervise.NewLayout(data); err == nil {
+			if _, err := os.Stat(l.ClientFile()); err == nil {
+				a.config = l.ClientFile()
+			}
 		}
 	}
 	var d api.Doctor

@@ -240,17 +240,20 @@ func (j *runJob) watch(ctx context.Context, id string) (api.Task, error) {
 
 // obey acts on signals.
 func (j *runJob) obey(ctx context.Context, signals <-chan os.Signal, leave context.CancelCauseFunc, id string) {
-	asked := false
+	var asked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-signals:
-			if s != os.Interrupt || asked {
+			if s == os.Interrupt && sameKey(asked) {
+				continue
+			}
+			if s != os.Interrupt || !asked.IsZero() {
 				leave(errLeft)
 				return
 			}
-			asked = true
+			asked = time.Now()
 			j.progress.note("asking for the task's end; once more leaves it alone")
 			go func() {
 				if err := j.c.CancelTask(ctx, id); err != nil && ctx.Err() == nil {
@@ -261,6 +264,10 @@ func (j *runJob) obey(ctx context.Context, signals <-chan os.Signal, leave conte
 		}
 	}
 }
+
+// sameKey says whether an interrupt is another copy of the one before: those
+// who wrap programs send what the terminal has sent already.
+func sameKey(before time.Time) bool { return time.Since(before) < 500*time.Millisecond }
 
 // event shows one event.
 func (j *runJob) event(ctx context.Context, id string, ev api.Event) {

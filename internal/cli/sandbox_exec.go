@@ -170,16 +170,21 @@ func (a *app) killOnInterrupt(ctx context.Context, leave context.CancelFunc, c *
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		for asked := false; ; asked = true {
+		var asked time.Time
+		for {
 			select {
 			case <-ctx.Done():
 				return
 			case s := <-signals:
+				if s == os.Interrupt && sameKey(asked) {
+					continue
+				}
 				id := started.Load()
-				if s != os.Interrupt || asked || id == nil {
+				if s != os.Interrupt || !asked.IsZero() || id == nil {
 					leave()
 					return
 				}
+				asked = time.Now()
 				go func() {
 					if err := c.KillCommand(ctx, sandbox, *id); err != nil && ctx.Err() == nil {
 						_, detail := describe(err)

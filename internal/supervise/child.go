@@ -182,7 +182,7 @@ func (c *child) launch() (*life, error) {
 	cmd := exec.Command(c.hold[0], append(append(append([]string{}, c.hold[1:]...), path), args...)...)
 	cmd.Args[0] = c.name
 	cmd.Dir = "/"
-	cmd.Env = environment()
+	cmd.Env = c.environment()
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{gateOut}
 	// A session of its own, so that a terminal's signals reach the supervisor only.
@@ -231,9 +231,11 @@ func (c *child) release(life *life, path string, gate io.Writer) error {
 	return nil
 }
 
-// environment is all that a daemon gets from the caller's environment.
-func environment() []string {
-	env := []string{"PATH=" + searchPath(os.Getenv("PATH"))}
+// environment is all of a daemon's environment; nothing else of the caller's
+// reaches it. Its home is its own folder. A user without an entry in the
+// machine's list is known by name all the same: libraries ask for it.
+func (c *child) environment() []string {
+	env := []string{"PATH=" + searchPath(os.Getenv("PATH")), "HOME=" + c.layout.path(c.folder), "USER=" + c.name}
 	for _, name := range []string{"LANG", "TZ"} {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
@@ -318,7 +320,13 @@ func tailOf(path string, from int64) string {
 	if len(lines) == 1 && lines[0] == "" {
 		return "  (it wrote nothing)"
 	}
-	return "  " + strings.Join(lines, "\n  ")
+	for i, line := range lines {
+		// What was tried stands at the beginning, and what was wrong at the end.
+		if len(line) > 600 {
+			lines[i] = line[:250] + " … " + line[len(line)-300:]
+		}
+	}
+	return "  " + strings.ToValidUTF8(strings.Join(lines, "\n  "), "�")
 }
 
 func pauseFor(ctx context.Context, d time.Duration) error {

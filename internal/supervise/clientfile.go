@@ -13,6 +13,7 @@ import (
 type ClientConfig struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
+	Data  string `json:"data,omitempty"` // the data folder, when the installation is on this machine
 }
 
 // adminToken reads the first token, which the server made at its first start.
@@ -47,7 +48,7 @@ func (l Layout) writeClientFiles(url string) (path string, note error, err error
 	if err != nil {
 		return "", nil, err
 	}
-	data, err := json.MarshalIndent(ClientConfig{URL: url, Token: token}, "", "  ")
+	data, err := json.MarshalIndent(ClientConfig{URL: url, Token: token, Data: l.Data}, "", "  ")
 	if err != nil {
 		return "", nil, fmt.Errorf("client configuration: %w", err)
 	}
