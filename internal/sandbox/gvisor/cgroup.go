@@ -126,8 +126,8 @@ func (c cgroups) folders(id string) []string {
 }
 
 // all returns the ids of every sandbox that has a cgroup, with one folder each.
-// Those of another installation are its own business; a name without any tag is
-// nobody's and is returned.
+// Those of another installation are its own business. A name without any tag is
+// nobody's and is returned, unless something runs in it that is not ours.
 func (c cgroups) all() map[string]string {
 	out := map[string]string{}
 	for _, dir := range c.dirs {
@@ -138,7 +138,7 @@ func (c cgroups) all() map[string]string {
 		for _, path := range paths {
 			rest := strings.TrimPrefix(filepath.Base(path), cgroupPrefix)
 			id, ours := strings.CutPrefix(rest, c.tag+"-")
-			if ours || !tagged.MatchString(rest) {
+			if ours || !tagged.MatchString(rest) && len(processesIn(path)) == 0 {
 				out[id] = path
 			}
 		}
@@ -150,14 +150,24 @@ func (c cgroups) all() map[string]string {
 func (c cgroups) members(id string) []int {
 	var out []int
 	for _, dir := range c.folders(id) {
-		text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		if err != nil {
-			continue
-		}
-		for _, word := range strings.Fields(string(text)) {
-			if pid, err := strconv.Atoi(word); err == nil && !slices.Contains(out, pid) {
+		for _, pid := range processesIn(dir) {
+			if !slices.Contains(out, pid) {
 				out = append(out, pid)
 			}
+		}
+	}
+	return out
+}
+
+func processesIn(dir string) []int {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil // It is gone.
+	}
+	var out []int
+	for _, word := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(word); err == nil {
+			out = append(out, pid)
 		}
 	}
 	return out
