@@ -27,6 +27,7 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
@@ -100,10 +101,16 @@ func (e *Engine) Close() {
 	e.stopped.Wait()
 }
 
-// Ready waits until the engine is connected.
+// Ready waits until the engine answers.
 func (e *Engine) Ready(ctx context.Context) error {
-	_, err := e.client(ctx)
-	return err
+	c, err := e.client(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := c.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{}); err != nil {
+		return away(err)
+	}
+	return nil
 }
 
 // Start makes sure that the task has a workflow. It is idempotent. A failure
