@@ -15,6 +15,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,11 @@ type Factory func(t *testing.T) sandbox.Driver
 // Run runs the suite.
 func Run(t *testing.T, factory Factory) {
 	s := suite{driver: factory(t)}
+	before, err := s.driver.Audit(Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.before = before
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)
@@ -61,7 +67,10 @@ func Run(t *testing.T, factory Factory) {
 	t.Run("nothing left", s.testNothingLeft)
 }
 
-type suite struct{ driver sandbox.Driver }
+type suite struct {
+	driver sandbox.Driver
+	before []sandbox.Leftover // what the machine had before
+}
 
 // ID returns a fresh sandbox id.
 func ID() string {
@@ -190,7 +199,9 @@ func (s suite) testNothingLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range left {
-		t.Errorf("left over: %+v", l)
+		if !slices.Contains(s.before, l) {
+			t.Errorf("left over: %+v", l)
+		}
 	}
 	infos, err := s.driver.List(ctx)
 	if err != nil || len(infos) != 0 {
