@@ -152,7 +152,7 @@ func (s suite) testBackgroundChild(t *testing.T) {
 		`sleep 3000 & echo hi`,
 		`nohup sleep 3000 >/dev/null 2>&1 & echo hi`,
 		`setsid sleep 3000 & echo hi`,
-		`(sleep 3000 & ) & echo hi`,
+		`(sleep 3000 & ); echo hi`,
 		`(trap '' TERM; exec sleep 3000) & echo hi`,
 	} {
 		command := fmt.Sprintf("b%d", i)
