@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Process is a process whose arguments or files name this installation.
@@ -140,6 +141,25 @@ func keys(m map[string]bool) []string {
 		list = append(list, k)
 	}
 	return list
+}
+
+// Unchanged waits until the census is what it was, since the kernel takes a
+// moment to drop a dead process's namespaces, and fails the test when it does
+// not become so.
+func (e *Env) Unchanged(before []string) {
+	e.T.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		added, gone := Diff(before, e.Census())
+		if len(added)+len(gone) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			e.T.Errorf("the machine is not as before: added %q, gone %q", added, gone)
+			return
+		}
+		<-time.After(100 * time.Millisecond)
+	}
 }
 
 // Diff returns what is in after and not in before, and the other way round.

@@ -290,10 +290,14 @@ func (e *Env) Logs() string {
 	files, _ := filepath.Glob(filepath.Join(e.Data, "log", "*.log"))
 	for _, f := range files {
 		text, _ := os.ReadFile(f)
-		if len(text) > 6000 {
-			text = text[len(text)-6000:]
+		var lines []string
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "msg=request") || !strings.Contains(line, "status=20") {
+				lines = append(lines, line)
+			}
 		}
-		fmt.Fprintf(&b, "--- %s\n%s\n", filepath.Base(f), text)
+		lines = lines[max(0, len(lines)-40):]
+		fmt.Fprintf(&b, "--- %s\n%s\n", filepath.Base(f), strings.Join(lines, ""))
 	}
 	return b.String()
 }
@@ -306,7 +310,7 @@ func Until(t testing.TB, patience time.Duration, what string, cond func() bool) 
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %v for %s", patience, what)
 		}
-		<-time.After(20 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 	}
 }
 

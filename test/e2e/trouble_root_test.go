@@ -219,9 +219,7 @@ func TestWorkerThatVanishes(t *testing.T) {
 	}
 	got := e.WaitTask(id, patience)
 	must(t, e, got, api.Cancelled, "cancelled")
-	if added, gone := testenv.Diff(before, e.Census()); len(added)+len(gone) > 0 {
-		t.Errorf("the machine is not as before: added %q, gone %q", added, gone)
-	}
+	e.Unchanged(before)
 }
 
 // A full disk is told by its name, harms nothing that was there, and the
