@@ -52,10 +52,14 @@ func newSite(dir string) *site {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, api.Health{Boot: "b", Version: "v"}) })
 	for pattern, handle := range map[string]http.HandlerFunc{
-		"POST /v1/bundles":                         s.upload,
-		"POST /v1/tasks":                           s.createTask,
-		"GET /v1/tasks":                            s.listTasks,
-		"GET /v1/tasks/{id}":                       s.withTask(func(w http.ResponseWriter, _ *http.Request, t *fakeTask) { answer(w, 200, t.Task) }),
+		"POST /v1/bundles": s.upload,
+		"POST /v1/tasks":   s.createTask,
+		"GET /v1/tasks":    s.listTasks,
+		"GET /v1/tasks/{id}": s.withTask(func(w http.ResponseWriter, _ *http.Request, t *fakeTask) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			answer(w, 200, t.Task)
+		}),
 		"POST /v1/tasks/{id}/cancel":               s.withTask(s.cancelTask),
 		"GET /v1/tasks/{id}/events":                s.withTask(s.events),
 		"GET /v1/tasks/{id}/logs":                  s.withTask(s.logs),
@@ -69,7 +73,7 @@ func newSite(dir string) *site {
 		"GET /v1/sandboxes/{id}/exec/{cmd}/output": s.withSandbox(s.execOutput),
 		"PUT /v1/sandboxes/{id}/files":             s.withSandbox(s.putFiles),
 		"GET /v1/sandboxes/{id}/files":             s.withSandbox(s.getFiles),
-		"GET /v1/doctor":                           func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, s.doctor) },
+		"GET /v1/doctor":                           s.examine,
 		"GET /v1/audit/key":                        func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, api.AuditKey{Key: s.auditKey}) },
 		"GET /v1/audit/export":                     func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(s.audit, "")) },
 	} {
@@ -77,6 +81,12 @@ func newSite(dir string) *site {
 	}
 	s.Server = httptest.NewServer(mux)
 	return s
+}
+
+func (s *site) examine(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer(w, 200, s.doctor)
 }
 
 func (s *site) authorized(h http.HandlerFunc) http.HandlerFunc {
