@@ -58,7 +58,7 @@ func (e *Env) Census() []string {
 	list = append(list, cgroups()...)
 	list = append(list, links()...)
 	list = append(list, sockets()...)
-	for _, pattern := range []string{"worker/sandboxes/*", "worker/runsc/*", "worker/egress/*"} {
+	for _, pattern := range []string{"worker/sandboxes/*", "worker/runsc/*", "worker/network/*"} {
 		found, _ := filepath.Glob(filepath.Join(e.Data, pattern))
 		for _, f := range found {
 			list = append(list, "file "+f)

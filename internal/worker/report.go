@@ -146,6 +146,11 @@ type reconciler interface {
 	Reconcile(ctx context.Context) error
 }
 
+// pruner is a way out that forgets records which nobody asks for any more.
+type pruner interface {
+	Prune(now time.Time) error
+}
+
 // Keep destroys expired sandboxes and what is left of half-destroyed ones,
 // once every pace, until ctx ends. It needs no control plane.
 func (d *Door) Keep(ctx context.Context, pace time.Duration) {
@@ -167,6 +172,9 @@ func (d *Door) reconcile(ctx context.Context, now time.Time) error {
 	var failed error
 	if driver, ok := d.opts.Driver.(reconciler); ok {
 		failed = driver.Reconcile(ctx)
+	}
+	if egress, ok := d.opts.Egress.(pruner); ok {
+		failed = errors.Join(failed, egress.Prune(now))
 	}
 	// Read before the list: a sandbox that is made meanwhile must not lose its notes.
 	noted, err := d.epochs.sandboxes()

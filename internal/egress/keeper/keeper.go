@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -242,6 +243,45 @@ func (k *Keeper) Records(_ context.Context, id string, after int64) ([]task.Egre
 	}
 	return out, nil
 }
+
+// Prune removes the records of sandboxes that are not kept and of which nothing
+// was written for a day: whoever wanted them has taken them over by then.
+func (k *Keeper) Prune(now time.Time) error {
+	// The folder belongs to a user that is trusted less than we are: no link of
+	// its leads out of it.
+	root, err := os.OpenRoot(k.options.Records)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the gateway's records: %w", err)
+	}
+	defer root.Close()
+	dir, err := root.Open(".")
+	if err != nil {
+		return fmt.Errorf("the gateway's records: %w", err)
+	}
+	entries, err := dir.ReadDir(-1)
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return fmt.Errorf("the gateway's records: %w", err)
+	}
+	kept := k.Kept()
+	var failed error
+	for _, entry := range entries {
+		id, ok := strings.CutSuffix(entry.Name(), ".jsonl")
+		info, err := entry.Info()
+		if !ok || err != nil || slices.Contains(kept, id) || now.Sub(info.ModTime()) < recordsAge {
+			continue
+		}
+		if err := root.Remove(entry.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			failed = errors.Join(failed, fmt.Errorf("the gateway's records: %w", err))
+		}
+	}
+	return failed
+}
+
+// recordsAge is how long records stay after the last of them was written.
+const recordsAge = 24 * time.Hour
 
 func unknown(id string) error {
 	return &task.Failure{Reason: task.InputNotFound, Text: fmt.Sprintf("sandbox %q has no network here", id)}
