@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -141,14 +142,14 @@ func TestCommandsThatMisbehave(t *testing.T) {
 				t.Errorf("said %q, exit code %d; want hi and 0", out, status.ExitCode)
 			}
 			if len(status.Children) == 0 {
-				t.Errorf("the child that outlived the command is not listed: %+v", status)
+				t.Fatalf("the child that outlived the command is not listed: %+v", status)
 			}
 			if err := e.Client.KillCommand(ctx, box.ID, status.ID); err != nil {
 				t.Fatal(err)
 			}
 			testenv.Until(t, patience, "the tree to be gone", func() bool {
-				s, err := e.Client.Command(ctx, box.ID, status.ID)
-				return err == nil && len(s.Children) == 0
+				_, s := execIn(t, e, box.ID, fmt.Sprintf("! kill -0 %d", status.Children[0]))
+				return s.ExitCode == 0
 			})
 		})
 	}

@@ -71,7 +71,7 @@ func (r *run) putTree(ctx context.Context) error {
 	agent := stage.SandboxID(r.in.Task, r.in.Attempt, stage.RoleAgent)
 	from, err := r.Sandboxes.Get(ctx, agent, "/workspace", []string{".git"})
 	if err != nil {
-		return err
+		return unreadable(err)
 	}
 	defer func() { _ = from.Close() }() // it was only read
 	limit := r.plan.Limits.WithDefaults().Disk

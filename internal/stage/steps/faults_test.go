@@ -22,6 +22,10 @@ func TestFaultsOfTheInfrastructurePassThrough(t *testing.T) {
 	}
 	h := start(t, task.Spec{Agent: shell("true")})
 	succeeds(t, h.through(task.Setup, 1))
+	h.machine.onRun = func(string, string) error { return task.Fail(task.InputNotFound, "no worker has it", nil) }
+	fails(t, h.do(task.Agent, 1), task.InfraSandboxLost, "the sandbox is gone")
+	h = start(t, task.Spec{Agent: shell("true")})
+	succeeds(t, h.through(task.Setup, 1))
 	h.machine.onRun = func(string, string) error { return errors.New("secret internals") }
 	o := h.do(task.Agent, 1)
 	fails(t, o, task.InfraInternal, "")

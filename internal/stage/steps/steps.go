@@ -56,7 +56,10 @@ type Deps struct {
 type Work struct{ Deps }
 
 // New returns the work of d.
-func New(d Deps) *Work { return &Work{Deps: d} }
+func New(d Deps) *Work {
+	d.Sandboxes = present{d.Sandboxes}
+	return &Work{Deps: d}
+}
 
 // errSkipped is what a step returns that has nothing to do.
 var errSkipped = errors.New("skipped")
