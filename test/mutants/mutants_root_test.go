@@ -1,0 +1,100 @@
+//go:build root
+
+package mutants
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutant is one fault, planted in one place.
+type mutant struct {
+	name     string
+	file     string // of the project
+	old, new string // old stands there exactly once
+	tests    string // the package whose tests must go red
+}
+
+func mutants() []mutant {
+	return []mutant{
+		{
+			"grant defaults to allow", "internal/policy/decide.go",
+			"\t}\n\treturn denied\n}\n\n// host is", "\t}\n\treturn task.Decision{Verdict: task.Allowed}\n}\n\n// host is", "./internal/policy",
+		},
+		{
+			"the zero verdict allows", "internal/task/grant.go",
+			"Denied  Verdict = 0\n\tAllowed Verdict = 1", "Denied  Verdict = 1\n\tAllowed Verdict = 0", "./internal/policy",
+		},
+		{
+			"address check skipped", "internal/egress/connection.go",
+			"switch c.way.gateway.options.Guard.Judge(a, c.to.Port()) {", "switch guard.Public {", "./internal/egress",
+		},
+		{
+			"second dial to another address", "internal/egress/connection.go",
+			"\tconn, err := dialer.DialContext(ctx, \"tcp\", to.String())",
+			"\tif again, err := c.way.gateway.options.Resolver.Lookup(ctx, c.name); err == nil && len(again) > 0 {\n\t\tto = netip.AddrPortFrom(again[0], to.Port())\n\t}\n\tconn, err := dialer.DialContext(ctx, \"tcp\", to.String())",
+			"./internal/egress",
+		},
+		{
+			"verify reuses the agent's sandbox", "internal/stage/rules.go",
+			"\tsum := sha256.Sum256(fmt.Appendf(nil, \"%s|%d|%s\", taskID, attempt, role))",
+			"\tif role == RoleVerify {\n\t\trole = RoleAgent\n\t}\n\tsum := sha256.Sum256(fmt.Appendf(nil, \"%s|%d|%s\", taskID, attempt, role))",
+			"./internal/stage/...",
+		},
+		{
+			"a decision is not recorded before the dial", "internal/egress/connection.go",
+			"\tif err := c.way.records.Append(rec); err != nil {", "\tif err := error(nil); err != nil {", "./internal/egress",
+		},
+	}
+}
+
+// Each mutant builds, and each is killed.
+func TestMutantsAreKilled(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants() {
+		t.Run(m.name, func(t *testing.T) {
+			file := filepath.Join(root, m.file)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(text), m.old); n != 1 {
+				t.Fatalf("the place in %s stands there %d times, want once", m.file, n)
+			}
+			dir := t.TempDir()
+			patched := filepath.Join(dir, filepath.Base(m.file))
+			if err := os.WriteFile(patched, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: patched}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list := filepath.Join(dir, "overlay.json")
+			if err := os.WriteFile(list, overlay, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := run(root, "build", "-overlay", list, m.tests); err != nil {
+				t.Fatalf("the mutant does not build: %v\n%s", err, out)
+			}
+			out, err := run(root, "test", "-count=1", "-timeout=5m", "-overlay", list, m.tests)
+			if err == nil || !strings.Contains(out, "--- FAIL") {
+				t.Errorf("the mutant lives: no test of %s failed (%v)\n%s", m.tests, err, out)
+			}
+		})
+	}
+}
+
+func run(dir string, args ...string) (string, error) {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
