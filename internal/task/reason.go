@@ -20,6 +20,7 @@ const (
 	InfraControlAway     Reason = "infra.control_plane_away"
 	InfraStorage         Reason = "infra.storage"   // disk full or store broken on our side
 	InfraInternal        Reason = "infra.internal"  // a fault of ours
+	InfraMachine         Reason = "infra.machine"   // the machine lacks what sandboxes need, or something is in the way
 	InfraExhausted       Reason = "infra.exhausted" // every attempt ended with infra.*
 
 	// Input: the request cannot be carried out as it stands.

@@ -227,7 +227,7 @@ func TestWorkerThatVanishes(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	img := filepath.Join(t.TempDir(), "disk")
 	mnt := open(t)
-	shell(t, fmt.Sprintf("truncate -s 600M %s && mkfs.ext4 -q -F %s && mount -o loop %s %s", img, img, img, mnt))
+	shell(t, fmt.Sprintf("truncate -s 2600M %s && mkfs.ext4 -q -F %s && mount -o loop %s %s", img, img, img, mnt))
 	t.Cleanup(func() { shell(t, "umount "+mnt) })
 	t.Setenv("TMPDIR", mnt)
 	if err := os.Chmod(mnt, 0o755); err != nil { // now the root of the mounted disk

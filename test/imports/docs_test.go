@@ -48,3 +48,45 @@ func TestDocsNameWhatExists(t *testing.T) {
 		}
 	}
 }
+
+// Each direct dependency has its line, and no line is of one that is gone.
+func TestDependenciesAreExplained(t *testing.T) {
+	page, err := os.ReadFile("../../docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := map[string]bool{}
+	for _, file := range []string{"../../go.mod", "../../engine/go.mod"} {
+		mod, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(mod)) {
+			f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+			if len(f) == 2 && strings.Contains(f[0], ".") && strings.HasPrefix(f[1], "v") && !strings.Contains(line, "// indirect") {
+				direct[f[0]] = true
+			}
+		}
+	}
+	if len(direct) < 10 {
+		t.Fatalf("only %d direct dependencies were read", len(direct))
+	}
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile("`([a-z][a-z0-9.-]*\\.[a-z]+/[^`]+|pgregory.net/rapid|gocloud.dev)`").FindAllStringSubmatch(string(page), -1) {
+		explained[m[1]] = true
+	}
+	for module := range direct {
+		prefix := module
+		for !explained[prefix] && strings.Contains(prefix, "/") {
+			prefix = prefix[:strings.LastIndex(prefix, "/")]
+		}
+		if !explained[prefix] {
+			t.Errorf("docs/dependencies.md does not say why %s is here", module)
+		}
+	}
+	for module := range explained {
+		if !direct[module] {
+			t.Errorf("docs/dependencies.md explains %s, which is no direct dependency", module)
+		}
+	}
+}
