@@ -128,7 +128,9 @@ func sockets() []string {
 		b, _ := os.ReadFile(file)
 		for line := range strings.Lines(string(b)) {
 			if f := strings.Fields(line); len(f) > 3 && f[3] == "0A" { // TCP_LISTEN
-				list = append(list, "listener "+f[1])
+				// By address only: a daemon that was restarted listens on other ports.
+				addr, _, _ := strings.Cut(f[1], ":")
+				list = append(list, "listener "+addr)
 			}
 		}
 	}
