@@ -20,7 +20,8 @@ func (a *Agent) watchCount() {
 	}
 	a.watched = true
 	go func() {
-		for a.sampleCount() {
+		// Not at once: most commands end before, and a look takes what they need.
+		for pause(countEvery); a.sampleCount(); {
 			pause(countEvery)
 		}
 	}()
