@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,10 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cofferdam/cofferdam/internal/boot"
 	"github.com/cofferdam/cofferdam/internal/egress"
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/policy"
@@ -91,11 +90,15 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	dir := filepath.Join(f.data, "gateway")
-	lock, err := claim(dir)
+	lock, err := boot.Claim(dir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	records := filepath.Join(dir, "egress")
+	if err := os.MkdirAll(records, 0o700); err != nil {
+		return fmt.Errorf("decision log: %w", err)
+	}
 	key, err := sealKey(filepath.Join(dir, "seal.key"))
 	if err != nil {
 		return err
@@ -104,10 +107,10 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	boot := bootID()
-	service := egress.NewService(boot, []uint32{0, uint32(os.Geteuid())}, log)
+	id := boot.NewID()
+	service := egress.NewService(id, []uint32{0, uint32(os.Geteuid())}, log)
 	gateway, err := egress.New(egress.Options{
-		Decide: policy.Decide, Resolver: resolver, Guard: guard.New(f.protect, nil), Records: filepath.Join(dir, "egress"),
+		Decide: policy.Decide, Resolver: resolver, Guard: guard.New(f.protect, nil), Records: records,
 		SealKey: key, Log: log, Stored: service.Stored, Broken: service.Broken,
 	})
 	if err != nil {
@@ -119,11 +122,11 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(dir, boot, socket); err != nil {
+	if err := boot.Announce(dir, "cofferdam-gateway", id, socket); err != nil {
 		listener.Close()
 		return err
 	}
-	log.Info("ready", "boot", boot, "socket", socket)
+	log.Info("ready", "boot", id, "socket", socket)
 	return service.Serve(ctx, listener, gateway)
 }
 
@@ -154,22 +157,6 @@ func harden() error {
 	return nil
 }
 
-// claim makes the folder and holds it, so that there is one gateway in it.
-func claim(dir string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "egress"), 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("%s: another gateway is running: %w", dir, err)
-	}
-	return lock, nil
-}
-
 // sealKey reads the key, made at the first start.
 func sealKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
@@ -185,7 +172,7 @@ func sealKey(path string) ([]byte, error) {
 	raw := make([]byte, 32)
 	rand.Read(raw)
 	key = []byte(hex.EncodeToString(raw))
-	if err := writeWhole(path, key); err != nil {
+	if err := boot.WriteFile(path, key); err != nil {
 		return nil, fmt.Errorf("seal key: %w", err)
 	}
 	return key, nil
@@ -215,40 +202,4 @@ func listen(path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
 	return l, nil
-}
-
-// announce tells whoever started the program that it is ready.
-func announce(dir, boot, address string) error {
-	data, err := json.Marshal(map[string]any{
-		"program": "cofferdam-gateway", "pid": os.Getpid(), "boot": boot,
-		"startedAt": time.Now().UTC().Format(time.RFC3339Nano), "address": address,
-	})
-	if err != nil {
-		return fmt.Errorf("boot.json: %w", err)
-	}
-	if err := writeWhole(filepath.Join(dir, "boot.json"), append(data, '\n')); err != nil {
-		return fmt.Errorf("boot.json: %w", err)
-	}
-	return nil
-}
-
-// writeWhole writes a file so that it is there whole or not at all.
-func writeWhole(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
-func bootID() string {
-	raw := make([]byte, 16)
-	rand.Read(raw)
-	return hex.EncodeToString(raw)
 }
