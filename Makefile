@@ -8,6 +8,8 @@ export CGO_ENABLED := 0
 BIN      := $(CURDIR)/bin
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
+# One set of flags for all of the engine: its 1,700 packages are compiled once.
+ENGINE   := -trimpath
 PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-guest runsc
 
 .PHONY: build demo test test-unit test-root bench soak lint tools clean
@@ -16,7 +18,7 @@ PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-gu
 build:
 	mkdir -p $(BIN)
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
-	cd engine && go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/cofferdam-engine
+	cd engine && go build $(ENGINE) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/cofferdam-engine
 
 ## tools: the Debian packages the programs and tests call (git, curl, …)
 tools:
@@ -34,7 +36,7 @@ lint-house:
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these files'; exit 1; }
 	go vet ./...
 	go vet -tags root ./...
-	cd engine && go vet ./...
+	cd engine && go vet $(ENGINE) ./...
 
 ## test-unit: no root needed, fast
 test-unit:
@@ -42,7 +44,7 @@ test-unit:
 
 ## test-root: real gVisor, real namespaces, kill -9; one package at a time since they share the machine
 test-root: build
-	cd engine && go test -timeout 15m ./...
+	cd engine && go test $(ENGINE) -timeout 15m ./...
 	COFFERDAM_BIN=$(BIN) go test -tags root -p 1 -timeout 60m ./...
 
 ## bench: ratios side by side in one run; prints the table of docs/benchmarks.md
