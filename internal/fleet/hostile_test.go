@@ -340,8 +340,9 @@ func TestPutThatBreaks(t *testing.T) {
 			if test.reason != "" {
 				wantReason(t, err, test.reason)
 			}
-			if tries.Load() != test.tries {
-				t.Fatalf("%d tries", tries.Load())
+			// A source that fails at once may do so before anything was sent.
+			if n := tries.Load(); n > test.tries || n < test.tries && name != "source fails" {
+				t.Fatalf("%d tries, want %d", n, test.tries)
 			}
 		})
 	}

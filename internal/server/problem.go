@@ -40,7 +40,7 @@ func statusOf(r task.Reason) int {
 		return http.StatusServiceUnavailable
 	case task.InfraStorage:
 		return http.StatusInsufficientStorage
-	case task.InfraInternal, task.InfraExhausted, task.InfraSandboxCreate:
+	case task.InfraInternal, task.InfraExhausted, task.InfraSandboxCreate, task.InfraMachine:
 		return http.StatusInternalServerError
 	}
 	return http.StatusInternalServerError
