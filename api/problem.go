@@ -26,22 +26,23 @@ type FieldProblem struct {
 
 // Error gives the code, the detail and the fields.
 func (p *Problem) Error() string {
-	s := p.Code
+	var s strings.Builder
+	s.WriteString(p.Code)
 	if p.Detail != "" {
-		s += ": " + p.Detail
+		s.WriteString(": " + p.Detail)
 	}
 	for i, f := range p.Errors {
 		if strings.Contains(p.Detail, f.Text) {
 			continue
 		}
 		if i == 0 {
-			s += ":"
+			s.WriteString(":")
 		} else {
-			s += ";"
+			s.WriteString(";")
 		}
-		s += " " + f.Field + ": " + f.Text
+		s.WriteString(" " + f.Field + ": " + f.Text)
 	}
-	return s
+	return s.String()
 }
 
 // ExitCode is the exit code of the command line for a reason code: 0 none, 10

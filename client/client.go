@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -152,9 +153,7 @@ func (c *Client) try(ctx context.Context, k call) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", k.method, k.path, err)
 	}
-	for name, values := range k.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, k.header)
 	if k.body != nil {
 		req.ContentLength = k.size
 		req.Header.Set("Content-Type", k.kind)
@@ -206,16 +205,13 @@ func (e *bodyError) Unwrap() error { return e.err }
 
 // worthRetry says whether the same request may succeed in a moment.
 func worthRetry(err error, once bool) bool {
-	var be *bodyError
-	if errors.As(err, &be) {
+	if _, ok := errors.AsType[*bodyError](err); ok {
 		return false
 	}
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return !once && p.Status >= 502 && p.Status <= 504
 	}
-	var cert *tls.CertificateVerificationError
-	if errors.As(err, &cert) {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return false
 	}
 	var op *net.OpError

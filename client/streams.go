@@ -208,7 +208,7 @@ func (c *Client) streamOnce(ctx context.Context, sandbox, command string, offset
 	for {
 		f, err := frames.Next()
 		if err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
 			if errors.Is(err, api.ErrFrame) {

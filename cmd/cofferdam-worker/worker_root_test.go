@@ -173,8 +173,10 @@ func TestWorkerProgram(t *testing.T) {
 	}
 
 	const lines = 3000
-	count := sandbox.Command{ID: "count", Argv: []string{"/bin/sh", "-c",
-		fmt.Sprintf(`echo x >>/workspace/starts; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo "line $i"; [ $((i %% 100)) = 0 ] && sleep 0.1; done; cat /workspace/starts`, lines)}}
+	count := sandbox.Command{ID: "count", Argv: []string{
+		"/bin/sh", "-c",
+		fmt.Sprintf(`echo x >>/workspace/starts; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo "line $i"; [ $((i %% 100)) = 0 ] && sleep 0.1; done; cat /workspace/starts`, lines),
+	}}
 	var want strings.Builder
 	for i := 1; i <= lines; i++ {
 		fmt.Fprintf(&want, "line %d\n", i)

@@ -27,8 +27,7 @@ func main() {
 	}
 	fmt.Fprintln(os.Stderr, "cofferdamd:", err)
 	stop()
-	var failure *task.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*task.Failure](err); ok {
 		os.Exit(failure.Reason.ExitCode())
 	}
 	os.Exit(1)

@@ -56,7 +56,7 @@ func decodeCanonical(raw []byte, v any) error {
 func digest(purpose string, data []byte) task.Digest {
 	h := sha256.New()
 	io.WriteString(h, "cofferdam "+purpose+"\x00") //nolint:errcheck // a hash never fails
-	h.Write(data)                                  //nolint:errcheck // a hash never fails
+	h.Write(data)
 	return task.Digest("sha256:" + hex.EncodeToString(h.Sum(nil)))
 }
 

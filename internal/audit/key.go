@@ -44,7 +44,7 @@ func (k *Key) String() string { return "[sealed]" }
 func (k *Key) GoString() string { return "[sealed]" }
 
 // Format hides the key from every verb.
-func (k *Key) Format(s fmt.State, _ rune) { fmt.Fprint(s, "[sealed]") } //nolint:errcheck // nobody to tell
+func (k *Key) Format(s fmt.State, _ rune) { fmt.Fprint(s, "[sealed]") }
 
 // MarshalText hides the key from encoders.
 func (k *Key) MarshalText() ([]byte, error) { return []byte("[sealed]"), nil }
@@ -127,7 +127,7 @@ func writeNew(path, text string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone or not, the file itself is what counts
+	defer os.Remove(f.Name())
 	_, err = f.WriteString(text)
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 )
 
 func reasonOf(err error) task.Reason {
-	var f *task.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
 		return f.Reason
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/audit"
@@ -24,9 +25,9 @@ func (a *account) Append(_ context.Context, f func(audit.Tx) error) error { retu
 func (a *account) Read(_ context.Context, f func(audit.View) error) error { return f(a) }
 
 func (a *account) lastBy(match func(audit.Record) bool) (audit.Record, bool, error) {
-	for i := len(a.records) - 1; i >= 0; i-- {
-		if match(a.records[i]) {
-			return a.records[i], true, nil
+	for _, v := range slices.Backward(a.records) {
+		if match(v) {
+			return v, true, nil
 		}
 	}
 	return audit.Record{}, false, nil

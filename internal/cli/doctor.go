@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -85,12 +86,7 @@ func wrong(c api.Check) bool {
 }
 
 func anyWrong(checks []api.Check) bool {
-	for _, c := range checks {
-		if wrong(c) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(checks, wrong)
 }
 
 func reportDoctor(checks []api.Check, asJSON bool, out io.Writer) error {

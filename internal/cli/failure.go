@@ -86,8 +86,7 @@ func failureOf(err error) failureJSON {
 // report prints a failure: a document on the standard output with --json, a
 // line for people on the standard error otherwise.
 func (a *app) report(err error, asJSON bool) {
-	var e *exitError
-	if errors.As(err, &e) {
+	if _, ok := errors.AsType[*exitError](err); ok {
 		return
 	}
 	f := failureOf(err)

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +40,6 @@ type site struct {
 type fakeTask struct {
 	api.Task
 	request api.TaskRequest
-	events  []api.Event
 	cancel  chan struct{}
 	once    sync.Once
 	output  string
@@ -193,8 +193,8 @@ func (s *site) listTasks(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := api.TaskList{Tasks: []api.Task{}}
-	for i := len(s.tasks) - 1; i >= 0; i-- {
-		list.Tasks = append(list.Tasks, s.tasks[i].Task)
+	for _, v := range slices.Backward(s.tasks) {
+		list.Tasks = append(list.Tasks, v.Task)
 	}
 	answer(w, 200, list)
 }

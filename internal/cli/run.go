@@ -23,11 +23,11 @@ import (
 const maxPolicy = 1 << 20
 
 type runOptions struct {
-	prompt, repo, ref, agent      string
-	argv                          []string
-	setup, verify, policyFile     string
-	key                           string
-	detach, followLogs, json, raw bool
+	prompt, repo, ref, agent  string
+	argv                      []string
+	setup, verify, policyFile string
+	key                       string
+	detach, followLogs, json  bool
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -230,7 +230,7 @@ func (j *runJob) watch(ctx context.Context, id string) (api.Task, error) {
 	j.follow.Wait()
 	j.progress.done()
 	switch {
-	case context.Cause(ctx) == errLeft:
+	case errors.Is(context.Cause(ctx), errLeft):
 		return api.Task{}, errLeft
 	case err != nil:
 		return api.Task{}, err
@@ -296,9 +296,7 @@ func (j *runJob) event(ctx context.Context, id string, ev api.Event) {
 
 // followAgent copies the agent's output while the watching goes on.
 func (j *runJob) followAgent(ctx context.Context, id string) {
-	j.follow.Add(1)
-	go func() {
-		defer j.follow.Done()
+	j.follow.Go(func() {
 		w := show.NewEscaper(j.progress.through())
 		_, err := j.c.FollowLogs(ctx, id, client.Log{Stage: "agent", Follow: true}, w)
 		_ = w.Close()
@@ -306,7 +304,7 @@ func (j *runJob) followAgent(ctx context.Context, id string) {
 			_, detail := describe(err)
 			j.progress.note("the agent's output broke off: " + detail)
 		}
-	}()
+	})
 }
 
 // summary says how a task ended and what to do next.

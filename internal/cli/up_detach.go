@@ -68,8 +68,12 @@ func alreadyRuns(r supervise.Ready, o upOptions, stdio Stdio) error {
 func upArgs(o upOptions) []string {
 	args := []string{"up", "--ready-fd", "3", "--data", absolute(o.Data), "--listen", o.Listen}
 	for _, f := range []struct{ name, value string }{
-		{"--policy-operator", absolute(o.OperatorPolicy)}, {"--dns", o.DNS}, {"--hosts", o.Hosts}, {"--bin", absolute(o.Bin)},
-		{"--service-user", o.ServiceUser}, {"--gateway-user", o.GatewayUser},
+		{"--policy-operator", absolute(o.OperatorPolicy)},
+		{"--dns", o.DNS},
+		{"--hosts", o.Hosts},
+		{"--bin", absolute(o.Bin)},
+		{"--service-user", o.ServiceUser},
+		{"--gateway-user", o.GatewayUser},
 	} {
 		if f.value != "" {
 			args = append(args, f.name, f.value)

@@ -72,7 +72,7 @@ func (c *connection) agrees(sni string) bool {
 func (c *connection) open(inner *netstack.Conn, hurry bool) ([]byte, splice.Opening) {
 	defer inner.SetReadDeadline(time.Time{})
 	if hurry {
-		inner.SetReadDeadline(time.Now().Add(openingWait))
+		_ = inner.SetReadDeadline(time.Now().Add(openingWait))
 	}
 	var data []byte
 	buf := make([]byte, 16<<10)
@@ -80,11 +80,11 @@ func (c *connection) open(inner *netstack.Conn, hurry bool) ([]byte, splice.Open
 		n, err := inner.Read(buf)
 		if n > 0 {
 			if len(data) == 0 {
-				inner.SetReadDeadline(time.Now().Add(openingWait))
+				_ = inner.SetReadDeadline(time.Now().Add(openingWait))
 			}
 			data = append(data, buf[:n]...)
 			if !hurry && splice.Free(data) {
-				inner.SetReadDeadline(time.Now().Add(freeWait))
+				_ = inner.SetReadDeadline(time.Now().Add(freeWait))
 			}
 		}
 		o := splice.Look(data)

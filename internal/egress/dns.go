@@ -38,13 +38,13 @@ func (w *way) serveNames(conn net.PacketConn) {
 		select {
 		case slots <- struct{}{}:
 		default:
-			conn.WriteTo(turnedDown(query), from)
+			_, _ = conn.WriteTo(turnedDown(query), from)
 			continue
 		}
 		go func() {
 			defer func() { <-slots }()
 			if reply := w.answerName(w.ctx, query); reply != nil {
-				conn.WriteTo(reply, from)
+				_, _ = conn.WriteTo(reply, from)
 			}
 		}()
 	}
@@ -71,7 +71,7 @@ func (w *way) serveNamesTCP(r *netstack.Request) {
 	}
 	defer inner.Close()
 	for {
-		inner.SetDeadline(time.Now().Add(nameIdle))
+		_ = inner.SetDeadline(time.Now().Add(nameIdle))
 		var length [2]byte
 		if _, err := io.ReadFull(inner, length[:]); err != nil {
 			return

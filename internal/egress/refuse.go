@@ -157,7 +157,7 @@ func (c *connection) writeProblem(w http.ResponseWriter, reason task.Reason) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(problem{Title: title, Status: status, Code: reason, Host: c.target(), Port: c.to.Port(), Hint: hint(reason)})
+	_ = json.NewEncoder(w).Encode(problem{Title: title, Status: status, Code: reason, Host: c.target(), Port: c.to.Port(), Hint: hint(reason)})
 }
 
 // serveOne serves HTTP on one connection until it is closed.
@@ -169,7 +169,7 @@ func serveOne(ctx context.Context, conn net.Conn, header time.Duration, h http.H
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
-	server.Serve(l)
+	_ = server.Serve(l)
 }
 
 // single is a listener of one connection: it gives it out and then waits for

@@ -45,7 +45,8 @@ func TestGuardedAddresses(t *testing.T) {
 	u := httpServer(t)
 	r := newRig(t, []task.Rule{
 		private("evil.test", 80, u.port), private("mixed.test", 80, u.port), private("metadata.google.internal", 80, u.port),
-		{ID: "p", Host: "private.test", Ports: []uint16{80}}, {ID: "n", Host: "ok.test", Ports: []uint16{80, u.port}},
+		{ID: "p", Host: "private.test", Ports: []uint16{80}},
+		{ID: "n", Host: "ok.test", Ports: []uint16{80, u.port}},
 		private("169.254.169.254", 80), private("100.100.100.200", 80), private("fd00:ec2::254", 80), private("198.18.0.1", 80), private("198.18.99.99", 80),
 		private("64:ff9b::a9fe:a9fe", 80),
 	})
@@ -161,7 +162,9 @@ func TestTLSNamesMustAgree(t *testing.T) {
 		name   string
 		config *tls.Config
 	}{
-		{"ok.test", &tls.Config{ServerName: "no.test"}}, {"ok.test", &tls.Config{ServerName: ""}}, {"ok.test", &tls.Config{ServerName: "ok.test.evil.example"}},
+		{"ok.test", &tls.Config{ServerName: "no.test"}},
+		{"ok.test", &tls.Config{ServerName: ""}},
+		{"ok.test", &tls.Config{ServerName: "ok.test.evil.example"}},
 		{"ok.test", &tls.Config{ServerName: "127.0.0.1"}},
 	} {
 		if err := dial(c.name, c.config); err == nil {

@@ -64,8 +64,7 @@ func (f *Fleet) call(ctx context.Context, worker string, attempt func(context.Co
 			return err
 		}
 		err = attempt(ctx, c)
-		var b *brokenError
-		if !errors.As(err, &b) {
+		if _, ok := errors.AsType[*brokenError](err); !ok {
 			return err
 		}
 		if err := f.pause(ctx, c, &p, err); err != nil {

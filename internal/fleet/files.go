@@ -59,8 +59,7 @@ func (f *Fleet) Put(ctx context.Context, id, dir string, tar io.Reader) error {
 }
 
 func sourceFailure(err error) error {
-	var failure *task.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*task.Failure](err); ok {
 		return failure
 	}
 	return task.Fail(task.InputInvalid, "the files to send can't be read", err)
@@ -123,7 +122,7 @@ func (f *Fleet) Get(ctx context.Context, id, path string, exclude []string) (io.
 	var worker string
 	err = f.at(ctx, id, func(ctx context.Context, c *conn) (err error) {
 		worker = c.worker
-		resp, err = c.send(ctx, http.MethodPost, sandboxPath(id)+"/get", bytes.NewReader(text), "application/json")
+		resp, err = c.send(ctx, http.MethodPost, sandboxPath(id)+"/get", bytes.NewReader(text), "application/json") //nolint:bodyclose // the download closes it
 		return err
 	})
 	if err != nil {

@@ -154,16 +154,15 @@ func (o *output) connect() error {
 			return err
 		}
 		began := time.Now()
-		resp, err := o.request(c)
+		resp, err := o.request(c) //nolint:bodyclose // the stream closes it
 		if time.Since(began) > lasting {
 			o.p.progress()
 		}
-		var b *brokenError
 		if err == nil {
 			o.conn, o.body, o.frames, o.opened = c, resp.Body, link.NewFrameReader(resp.Body), time.Now()
 			return nil
 		}
-		if !errors.As(err, &b) {
+		if _, ok := errors.AsType[*brokenError](err); !ok {
 			return err
 		}
 		if err := o.f.pause(o.ctx, c, &o.p, err); err != nil {

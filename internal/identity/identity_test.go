@@ -46,8 +46,7 @@ func (m *memory) RemoveToken(_ context.Context, id string) error {
 }
 
 func reason(err error) task.Reason {
-	var f *task.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
 		return f.Reason
 	}
 	if err != nil {

@@ -112,7 +112,7 @@ func (b *Blobs) Put(ctx context.Context, r io.Reader, limit int64) (task.Digest,
 	if err != nil {
 		return "", 0, b.failure(err)
 	}
-	defer spool.Close() //nolint:errcheck // it has no name and is gone with its descriptor
+	defer spool.Close()
 	sum := sha256.New()
 	in := io.LimitReader(cancellable{ctx, r}, maxRead(limit))
 	size, err := io.Copy(io.MultiWriter(spoolWriter{spool}, sum), in)
@@ -277,7 +277,7 @@ type reader struct {
 // Read fails at the end of bytes that are not the blob's.
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
-	r.sum.Write(p[:n]) //nolint:errcheck // a hash never fails
+	r.sum.Write(p[:n])
 	if err == nil || !errors.Is(err, io.EOF) {
 		return n, err
 	}

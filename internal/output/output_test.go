@@ -37,8 +37,7 @@ func open(t *testing.T) (*Blobs, string) {
 }
 
 func reasonOf(err error) task.Reason {
-	var f *task.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
 		return f.Reason
 	}
 	return ""
@@ -165,7 +164,7 @@ func TestChangedBlobIsFoundAndRepaired(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				defer r.Close() //nolint:errcheck // it was only read
+				defer r.Close()
 				return io.ReadAll(r)
 			}
 			if _, err := read(); reasonOf(err) != task.InfraStorage {
@@ -212,7 +211,7 @@ func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer again.Close() //nolint:errcheck // a test's
+	defer again.Close()
 	pathOf(t, dir)
 	if _, err := again.Stat(t.Context(), d); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func ParseOperator(text string) (Operator, error) {
 	if err != nil {
 		return Operator{}, err
 	}
-	return Operator{private: f.private}, nil
+	return Operator(f), nil
 }
 
 // Plan is what a task's policy and the operator's layer come to: the rules of

@@ -110,11 +110,21 @@ func TestAnothersDoesNotExist(t *testing.T) {
 	}
 	unknownTask, unknownBox := "t-zzzzzzzzzzzzzzzz", "sb-zzzzzzzzzzzzzzzz"
 	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/v1/tasks/ID", ""}, {"POST", "/v1/tasks/ID/cancel", ""}, {"GET", "/v1/tasks/ID/events", ""}, {"GET", "/v1/tasks/ID/logs", ""},
-		{"GET", "/v1/tasks/ID/outputs/patch", ""}, {"GET", "/v1/tasks/ID/receipt", ""}, {"GET", "/v1/tasks/ID/egress", ""},
-		{"GET", "/v1/sandboxes/ID", ""}, {"DELETE", "/v1/sandboxes/ID", ""}, {"POST", "/v1/sandboxes/ID/exec", `{"argv":["id"]}`},
-		{"GET", "/v1/sandboxes/ID/exec/c1", ""}, {"GET", "/v1/sandboxes/ID/exec/c1/output", ""}, {"DELETE", "/v1/sandboxes/ID/exec/c1", ""},
-		{"GET", "/v1/sandboxes/ID/files?path=/etc/passwd", ""}, {"PUT", "/v1/sandboxes/ID/files?dir=/x", "x"},
+		{"GET", "/v1/tasks/ID", ""},
+		{"POST", "/v1/tasks/ID/cancel", ""},
+		{"GET", "/v1/tasks/ID/events", ""},
+		{"GET", "/v1/tasks/ID/logs", ""},
+		{"GET", "/v1/tasks/ID/outputs/patch", ""},
+		{"GET", "/v1/tasks/ID/receipt", ""},
+		{"GET", "/v1/tasks/ID/egress", ""},
+		{"GET", "/v1/sandboxes/ID", ""},
+		{"DELETE", "/v1/sandboxes/ID", ""},
+		{"POST", "/v1/sandboxes/ID/exec", `{"argv":["id"]}`},
+		{"GET", "/v1/sandboxes/ID/exec/c1", ""},
+		{"GET", "/v1/sandboxes/ID/exec/c1/output", ""},
+		{"DELETE", "/v1/sandboxes/ID/exec/c1", ""},
+		{"GET", "/v1/sandboxes/ID/files?path=/etc/passwd", ""},
+		{"PUT", "/v1/sandboxes/ID/files?dir=/x", "x"},
 	} {
 		theirs, unknown := tk.ID, unknownTask
 		if strings.Contains(c.path, "sandboxes") {

@@ -23,14 +23,22 @@ const (
 )
 
 func (s *Server) describeCommands() {
-	register(s, operation{id: "exec", method: http.MethodPost, path: "/v1/sandboxes/{id}/exec", access: users, max: 4 << 20,
-		summary: "Start a command, once for its id; with wait, a short command's output and end are in the answer"}, s.exec)
-	register(s, operation{id: "get-command", method: http.MethodGet, path: "/v1/sandboxes/{id}/exec/{command}", access: users,
-		summary: "Where a command stands"}, s.getCommand)
-	register(s, operation{id: "read-command", method: http.MethodGet, path: "/v1/sandboxes/{id}/exec/{command}/output", access: users, kind: api.FrameType,
-		summary: "A command's output from an offset on, as frames: one byte of descriptor, eight of offset, four of length, the data; descriptor 0 is the status and the end"}, s.readCommand)
-	register(s, operation{id: "kill-command", method: http.MethodDelete, path: "/v1/sandboxes/{id}/exec/{command}", access: users,
-		summary: "End a command's whole process tree"}, s.killCommand)
+	register(s, operation{
+		id: "exec", method: http.MethodPost, path: "/v1/sandboxes/{id}/exec", access: users, max: 4 << 20,
+		summary: "Start a command, once for its id; with wait, a short command's output and end are in the answer",
+	}, s.exec)
+	register(s, operation{
+		id: "get-command", method: http.MethodGet, path: "/v1/sandboxes/{id}/exec/{command}", access: users,
+		summary: "Where a command stands",
+	}, s.getCommand)
+	register(s, operation{
+		id: "read-command", method: http.MethodGet, path: "/v1/sandboxes/{id}/exec/{command}/output", access: users, kind: api.FrameType,
+		summary: "A command's output from an offset on, as frames: one byte of descriptor, eight of offset, four of length, the data; descriptor 0 is the status and the end",
+	}, s.readCommand)
+	register(s, operation{
+		id: "kill-command", method: http.MethodDelete, path: "/v1/sandboxes/{id}/exec/{command}", access: users,
+		summary: "End a command's whole process tree",
+	}, s.killCommand)
 }
 
 type execInput struct {

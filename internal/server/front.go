@@ -62,7 +62,7 @@ func (s *Server) front(next http.Handler) http.Handler {
 		start := time.Now()
 		defer func() {
 			p := recover()
-			if p != nil && p != http.ErrAbortHandler {
+			if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a recovered value, as net/http compares it
 				s.log.ErrorContext(r.Context(), "panic in a handler", "request", note.id, "panic", p, "stack", string(debug.Stack()))
 				if w.status == 0 {
 					s.writeProblem(w, r, refuse(errors.New("panic")))

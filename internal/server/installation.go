@@ -20,11 +20,15 @@ func (s *Server) describeInstallation() {
 	register(s, operation{id: "health", method: http.MethodGet, path: "/v1/health", access: public, summary: "Whether the server answers"}, s.health)
 	register(s, operation{id: "doctor", method: http.MethodGet, path: "/v1/doctor", access: users, summary: "What the server finds about itself and its workers"}, s.doctor)
 	register(s, operation{id: "list-workers", method: http.MethodGet, path: "/v1/workers", access: users, summary: "The machines that sandboxes run on"}, s.listWorkers)
-	register(s, operation{id: "export-audit", method: http.MethodGet, path: "/v1/audit/export", access: admins, kind: "application/jsonl",
-		summary: "The whole account, a JSON document a line"}, s.exportAudit)
+	register(s, operation{
+		id: "export-audit", method: http.MethodGet, path: "/v1/audit/export", access: admins, kind: "application/jsonl",
+		summary: "The whole account, a JSON document a line",
+	}, s.exportAudit)
 	register(s, operation{id: "audit-key", method: http.MethodGet, path: "/v1/audit/key", access: users, summary: "The key receipts are verified with"}, s.auditKey)
-	register(s, operation{id: "create-token", method: http.MethodPost, path: "/v1/tokens", access: admins, status: http.StatusCreated,
-		summary: "Make a token; its secret is shown once"}, s.createToken)
+	register(s, operation{
+		id: "create-token", method: http.MethodPost, path: "/v1/tokens", access: admins, status: http.StatusCreated,
+		summary: "Make a token; its secret is shown once",
+	}, s.createToken)
 	register(s, operation{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", access: admins, summary: "List tokens, without their secrets"}, s.listTokens)
 	register(s, operation{id: "remove-token", method: http.MethodDelete, path: "/v1/tokens/{id}", access: admins, summary: "Revoke a token at once"}, s.removeToken)
 }
@@ -126,8 +130,10 @@ func (s *Server) workerChecks(ctx context.Context) []api.Check {
 		}
 		checks = append(checks, api.Check{ID: name, Outcome: api.CheckOK, Text: fmt.Sprintf("connected, boot %s, %d sandboxes", r.Worker.Boot, r.Worker.Sandboxes)})
 		if r.Worker.Gateway == "" {
-			checks = append(checks, api.Check{ID: "gateway." + r.Worker.ID, Outcome: api.CheckFailed,
-				Text: "no gateway answers on this machine: sandboxes there reach nothing; see the log of cofferdam-gateway"})
+			checks = append(checks, api.Check{
+				ID: "gateway." + r.Worker.ID, Outcome: api.CheckFailed,
+				Text: "no gateway answers on this machine: sandboxes there reach nothing; see the log of cofferdam-gateway",
+			})
 		} else {
 			checks = append(checks, api.Check{ID: "gateway." + r.Worker.ID, Outcome: api.CheckOK, Text: "epoch " + r.Worker.Gateway})
 		}

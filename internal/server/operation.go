@@ -122,8 +122,7 @@ func (s *Server) verify(ctx context.Context, header string, roles []identity.Rol
 	p, err := s.identities.Verify(ctx, identity.SecretFrom(token), roles...)
 	if err != nil {
 		told := refuse(err)
-		var r *refusal
-		if errors.As(told, &r) {
+		if r, ok := errors.AsType[*refusal](told); ok {
 			s.logFailure(ctx, r)
 		}
 		return identity.Principal{}, told
@@ -161,8 +160,7 @@ func (t *tooLarge) Read([]byte) (int, error) { return 0, &http.MaxBytesError{Lim
 
 // bodyFailure tells why a body could not be taken.
 func bodyFailure(err error) error {
-	var size *http.MaxBytesError
-	if errors.As(err, &size) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return task.Fail(task.LimitSize, "the upload is larger than allowed", err)
 	}
 	return err

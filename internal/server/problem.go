@@ -52,8 +52,7 @@ const internalText = "a fault of the server; its log has more under this request
 // problemOf tells err outside. What is not a *task.Failure is a fault of ours
 // and its text stays here.
 func problemOf(err error) *api.Problem {
-	var told *refusal
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*refusal](err); ok {
 		return told.problem
 	}
 	reason, text := task.InfraInternal, internalText
@@ -84,8 +83,7 @@ func (r *refusal) ContentType(string) string { return api.ProblemType }
 
 // refuse turns any error into a refusal.
 func refuse(err error) error {
-	var told *refusal
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[*refusal](err); ok {
 		return told
 	}
 	return &refusal{problem: problemOf(err), cause: err}

@@ -25,17 +25,27 @@ import (
 const maxTar = 64 << 30
 
 func (s *Server) describeSandboxes() {
-	register(s, operation{id: "create-sandbox", method: http.MethodPost, path: "/v1/sandboxes", access: users, max: 2 << 20,
-		status: http.StatusCreated, summary: "Make a sandbox without a task"}, s.createSandbox)
-	register(s, operation{id: "list-sandboxes", method: http.MethodGet, path: "/v1/sandboxes", access: users,
-		summary: "List one's own sandboxes; an admin's list has everyone's"}, s.listSandboxes)
+	register(s, operation{
+		id: "create-sandbox", method: http.MethodPost, path: "/v1/sandboxes", access: users, max: 2 << 20,
+		status: http.StatusCreated, summary: "Make a sandbox without a task",
+	}, s.createSandbox)
+	register(s, operation{
+		id: "list-sandboxes", method: http.MethodGet, path: "/v1/sandboxes", access: users,
+		summary: "List one's own sandboxes; an admin's list has everyone's",
+	}, s.listSandboxes)
 	register(s, operation{id: "get-sandbox", method: http.MethodGet, path: "/v1/sandboxes/{id}", access: users, summary: "One sandbox and its commands"}, s.getSandbox)
-	register(s, operation{id: "remove-sandbox", method: http.MethodDelete, path: "/v1/sandboxes/{id}", access: users,
-		summary: "End a sandbox and everything in it"}, s.removeSandbox)
-	register(s, operation{id: "put-files", method: http.MethodPut, path: "/v1/sandboxes/{id}/files", access: users, max: maxTar,
-		body: "application/x-tar", summary: "Unpack a tar stream in a sandbox"}, s.putFiles)
-	register(s, operation{id: "get-files", method: http.MethodGet, path: "/v1/sandboxes/{id}/files", access: users, kind: "application/x-tar",
-		summary: "A file or folder of a sandbox as a tar stream"}, s.getFiles)
+	register(s, operation{
+		id: "remove-sandbox", method: http.MethodDelete, path: "/v1/sandboxes/{id}", access: users,
+		summary: "End a sandbox and everything in it",
+	}, s.removeSandbox)
+	register(s, operation{
+		id: "put-files", method: http.MethodPut, path: "/v1/sandboxes/{id}/files", access: users, max: maxTar,
+		body: "application/x-tar", summary: "Unpack a tar stream in a sandbox",
+	}, s.putFiles)
+	register(s, operation{
+		id: "get-files", method: http.MethodGet, path: "/v1/sandboxes/{id}/files", access: users, kind: "application/x-tar",
+		summary: "A file or folder of a sandbox as a tar stream",
+	}, s.getFiles)
 }
 
 type sandboxPath struct {

@@ -211,8 +211,15 @@ func TestExecRefuses(t *testing.T) {
 	s := newSite(t)
 	sb := s.newSandbox(t, "alice")
 	for _, bad := range []api.ExecRequest{
-		{}, {Argv: []string{""}}, {Argv: []string{"a\x00b"}}, {Argv: []string{"a"}, Dir: "relative"}, {Argv: []string{"a"}, Env: map[string]string{"A=B": "c"}},
-		{Argv: []string{"a"}, Env: map[string]string{"": "c"}}, {Argv: []string{"a"}, ID: "../../x"}, {Argv: []string{"a"}, TimeoutSeconds: -1}, {Argv: []string{"a"}, ID: strings.Repeat("a", 129)},
+		{},
+		{Argv: []string{""}},
+		{Argv: []string{"a\x00b"}},
+		{Argv: []string{"a"}, Dir: "relative"},
+		{Argv: []string{"a"}, Env: map[string]string{"A=B": "c"}},
+		{Argv: []string{"a"}, Env: map[string]string{"": "c"}},
+		{Argv: []string{"a"}, ID: "../../x"},
+		{Argv: []string{"a"}, TimeoutSeconds: -1},
+		{Argv: []string{"a"}, ID: strings.Repeat("a", 129)},
 	} {
 		if _, err := s.as(t, "alice").Exec(t.Context(), sb.ID, bad); code(err) != "input.invalid" {
 			t.Errorf("%+v: %v", bad, err)

@@ -27,24 +27,40 @@ import (
 const maxBundle = 1 << 30
 
 func (s *Server) describeTasks() {
-	register(s, operation{id: "upload-bundle", method: http.MethodPost, path: "/v1/bundles", access: users, max: maxBundle,
-		body: "application/x-git-bundle", status: http.StatusCreated, summary: "Upload a git bundle for tasks to work on"}, s.uploadBundle)
-	register(s, operation{id: "create-task", method: http.MethodPost, path: "/v1/tasks", access: users, max: 4 << 20,
-		status: http.StatusCreated, summary: "Ask for a task; 200 when the idempotency key made it before"}, s.createTask)
+	register(s, operation{
+		id: "upload-bundle", method: http.MethodPost, path: "/v1/bundles", access: users, max: maxBundle,
+		body: "application/x-git-bundle", status: http.StatusCreated, summary: "Upload a git bundle for tasks to work on",
+	}, s.uploadBundle)
+	register(s, operation{
+		id: "create-task", method: http.MethodPost, path: "/v1/tasks", access: users, max: 4 << 20,
+		status: http.StatusCreated, summary: "Ask for a task; 200 when the idempotency key made it before",
+	}, s.createTask)
 	register(s, operation{id: "list-tasks", method: http.MethodGet, path: "/v1/tasks", access: users, summary: "List tasks, newest first"}, s.listTasks)
 	register(s, operation{id: "get-task", method: http.MethodGet, path: "/v1/tasks/{id}", access: users, summary: "One task and what became of it"}, s.getTask)
-	register(s, operation{id: "cancel-task", method: http.MethodPost, path: "/v1/tasks/{id}/cancel", access: users,
-		status: http.StatusAccepted, summary: "Ask for a task's end"}, s.cancelTask)
-	register(s, operation{id: "watch-task", method: http.MethodGet, path: "/v1/tasks/{id}/events", access: users, kind: "text/event-stream",
-		summary: "What happens to a task, as server-sent events; ends with an event of type end when the task has ended"}, s.watchTask)
-	register(s, operation{id: "read-log", method: http.MethodGet, path: "/v1/tasks/{id}/logs", access: users, kind: "application/octet-stream",
-		summary: "The log of one stage"}, s.readLog)
-	register(s, operation{id: "get-output", method: http.MethodGet, path: "/v1/tasks/{id}/outputs/{name}", access: users, kind: "application/octet-stream",
-		summary: "The bytes of one output"}, s.getOutput)
-	register(s, operation{id: "get-receipt", method: http.MethodGet, path: "/v1/tasks/{id}/receipt", access: users, kind: "application/json",
-		summary: "The signed receipt of a task that has ended"}, s.getReceipt)
-	register(s, operation{id: "list-egress", method: http.MethodGet, path: "/v1/tasks/{id}/egress", access: users,
-		summary: "What the gateway decided for a task's sandboxes"}, s.listEgress)
+	register(s, operation{
+		id: "cancel-task", method: http.MethodPost, path: "/v1/tasks/{id}/cancel", access: users,
+		status: http.StatusAccepted, summary: "Ask for a task's end",
+	}, s.cancelTask)
+	register(s, operation{
+		id: "watch-task", method: http.MethodGet, path: "/v1/tasks/{id}/events", access: users, kind: "text/event-stream",
+		summary: "What happens to a task, as server-sent events; ends with an event of type end when the task has ended",
+	}, s.watchTask)
+	register(s, operation{
+		id: "read-log", method: http.MethodGet, path: "/v1/tasks/{id}/logs", access: users, kind: "application/octet-stream",
+		summary: "The log of one stage",
+	}, s.readLog)
+	register(s, operation{
+		id: "get-output", method: http.MethodGet, path: "/v1/tasks/{id}/outputs/{name}", access: users, kind: "application/octet-stream",
+		summary: "The bytes of one output",
+	}, s.getOutput)
+	register(s, operation{
+		id: "get-receipt", method: http.MethodGet, path: "/v1/tasks/{id}/receipt", access: users, kind: "application/json",
+		summary: "The signed receipt of a task that has ended",
+	}, s.getReceipt)
+	register(s, operation{
+		id: "list-egress", method: http.MethodGet, path: "/v1/tasks/{id}/egress", access: users,
+		summary: "What the gateway decided for a task's sandboxes",
+	}, s.listEgress)
 }
 
 type taskPath struct {
@@ -75,7 +91,7 @@ type blobOutput struct{ Body api.Blob }
 func (s *Server) uploadBundle(ctx context.Context, in *upload) (*blobOutput, error) {
 	r := bufio.NewReader(in.body)
 	head, err := r.Peek(len(bundleV2))
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, bodyFailure(err)
 	}
 	if !bytes.Equal(head, []byte(bundleV2)) && !bytes.Equal(head, []byte(bundleV3)) {

@@ -25,8 +25,7 @@ func tokenRequest(user string) api.TokenRequest {
 }
 
 func code(err error) string {
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p.Code
 	}
 	if err != nil {

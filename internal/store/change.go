@@ -65,8 +65,11 @@ func (s *Store) move(row *taskRow, u stage.TaskUpdate) error {
 		to   *string
 		from string
 	}{
-		{&row.Reason, string(u.Reason)}, {&row.Text, u.Text}, {&row.Commit, u.Commit},
-		{&row.Worker, u.Worker}, {&row.PolicyDigest, string(u.PolicyDigest)},
+		{&row.Reason, string(u.Reason)},
+		{&row.Text, u.Text},
+		{&row.Commit, u.Commit},
+		{&row.Worker, u.Worker},
+		{&row.PolicyDigest, string(u.PolicyDigest)},
 	} {
 		if f.from != "" {
 			*f.to = f.from

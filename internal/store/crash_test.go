@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -150,9 +151,7 @@ func TestKilledWriterLosesNothing(t *testing.T) {
 				said := strike(t, dir, enough)
 				mu.Lock()
 				defer mu.Unlock()
-				for id, steps := range said {
-					all[id] = steps
-				}
+				maps.Copy(all, said)
 			})
 		}
 		wg.Wait()

@@ -53,7 +53,7 @@ func (s *Store) examine(ctx context.Context) error {
 	if err != nil {
 		return s.damaged(err)
 	}
-	defer db.Close() //nolint:errcheck // it was only read
+	defer db.Close() // it was only read
 	db.SetMaxOpenConns(1)
 	check := "SELECT 'ok' FROM sqlite_master LIMIT 1"
 	if info.Size() <= maxFullCheck {
@@ -97,8 +97,7 @@ func (s *Store) damaged(err error) error {
 
 // code is the primary result code of an error of SQLite; 0 for others.
 func code(err error) int {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
 	}
 	return 0

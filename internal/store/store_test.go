@@ -59,8 +59,7 @@ func must(t testing.TB, err error) {
 }
 
 func reasonOf(err error) task.Reason {
-	var f *task.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
 		return f.Reason
 	}
 	return ""
@@ -122,7 +121,7 @@ func TestCreateTask(t *testing.T) {
 		t.Error("bob got alice's task")
 	}
 	want.IdempotencyKey = ""
-	if create(t, s, want).ID == create(t, s, want).ID {
+	if first, second := create(t, s, want), create(t, s, want); first.ID == second.ID {
 		t.Error("requests without a key are one task")
 	}
 	for _, id := range []string{"x", "t-", "t-AAAAAAAAAAAAAAAA", "t-aaaaaaaaaaaaaaaa/../x", "t-aaaaaaaaaaaaaaaa\n"} {
@@ -252,12 +251,12 @@ func TestSetTaskFillsAndKeeps(t *testing.T) {
 	must(t, s.SetTask(t.Context(), id, stage.TaskUpdate{Worker: "w1", Commit: "c0ffee", PolicyDigest: "sha256:p"}))
 	must(t, s.SetTask(t.Context(), id, stage.TaskUpdate{Attempt: 2, Reason: task.InfraWorkerLost, Text: "trying again"}))
 	must(t, s.SetTask(t.Context(), id, stage.TaskUpdate{Attempt: 1}))
-	got, events := read(t, s, id)
+	got, _ := read(t, s, id)
 	if got.Worker != "w1" || got.Commit != "c0ffee" || got.PolicyDigest != "sha256:p" || got.Attempt != 2 || got.Reason != task.InfraWorkerLost {
 		t.Errorf("got %+v", got)
 	}
 	must(t, s.SetTask(t.Context(), id, stage.TaskUpdate{State: task.Succeeded}))
-	got, events = read(t, s, id)
+	got, events := read(t, s, id)
 	if got.Reason != "" || got.Text != "" || got.Usage.WallSeconds <= 0 {
 		t.Errorf("a success has reason %q, text %q, wall time %v", got.Reason, got.Text, got.Usage.WallSeconds)
 	}

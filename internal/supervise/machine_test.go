@@ -10,8 +10,7 @@ import (
 )
 
 func codeOf(err error) string {
-	var f *Fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Fault](err); ok {
 		return f.Code
 	}
 	return ""

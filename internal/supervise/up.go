@@ -43,7 +43,7 @@ type Ready struct {
 	Already    bool   `json:"already"`        // it ran before this call
 }
 
-// ErrDrain, as the cause of a cancelled context, makes Up destroy every
+// ErrDrain as the cause of a cancelled context, makes Up destroy every
 // sandbox before it ends, as Down does.
 var ErrDrain = errors.New("stopped by a person")
 
@@ -187,7 +187,7 @@ func (s *supervisor) run(ctx context.Context) error {
 
 // endAll ends the programs, the last started first.
 func (s *supervisor) endAll(ctx context.Context, children []*child) {
-	if context.Cause(ctx) == ErrDrain {
+	if errors.Is(context.Cause(ctx), ErrDrain) {
 		if err := s.layout.markStop(); err != nil {
 			s.log.Error("sandboxes are kept", "error", err)
 		}

@@ -201,8 +201,7 @@ func (e *Env) Command(args ...string) *exec.Cmd {
 
 // ExitCode is the exit code in an error of CLI; 0 for nil.
 func ExitCode(err error) int {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()
 	}
 	if err != nil {

@@ -65,7 +65,7 @@ func (m *machine) ask(ctx context.Context, method, path, body string) (status in
 	func() {
 		defer func() {
 			if p := recover(); p != nil {
-				if p != http.ErrAbortHandler { //nolint:errorlint // It is that very value.
+				if p != http.ErrAbortHandler {
 					panic(p)
 				}
 				w.Code = 0

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -237,8 +238,8 @@ func (u *unpacker) hardLink(h *tar.Header, at string) error {
 
 // finish gives the folders their modes, the inner ones first.
 func (u *unpacker) finish() {
-	for i := len(u.order) - 1; i >= 0; i-- {
+	for _, v := range slices.Backward(u.order) {
 		// What the owner can't enter could not be removed any more either.
-		_ = u.root.Chmod(u.order[i], u.modes[u.order[i]]|0o700)
+		_ = u.root.Chmod(v, u.modes[v]|0o700)
 	}
 }

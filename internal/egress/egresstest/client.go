@@ -92,7 +92,7 @@ func NewClient(t testing.TB, inside *os.File) *Client {
 }
 
 func full(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumber) {
-	protocol := tcpip.NetworkProtocolNumber(header.IPv4ProtocolNumber)
+	protocol := header.IPv4ProtocolNumber
 	if a.Addr().Is6() {
 		protocol = header.IPv6ProtocolNumber
 	}

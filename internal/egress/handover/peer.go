@@ -123,8 +123,7 @@ func (p *Peer) handle(ctx context.Context, m message, file *os.File) {
 	}
 	if err != nil {
 		reply.Failure = &failure{Reason: task.InfraInternal, Text: "the other side failed"}
-		var f *task.Failure
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[*task.Failure](err); ok {
 			reply.Failure = &failure{Reason: f.Reason, Text: f.Text}
 		}
 		out = nil
@@ -142,7 +141,7 @@ func (p *Peer) send(m message, file *os.File) error {
 	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	p.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = p.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	return writeFrame(p.conn, data, file)
 }
 

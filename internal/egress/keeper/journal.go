@@ -151,7 +151,7 @@ func (j *journal) append(l line) error {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		j.file.Truncate(j.size)
+		_ = j.file.Truncate(j.size)
 		return fmt.Errorf("journal: %w", err)
 	}
 	j.size += int64(n)

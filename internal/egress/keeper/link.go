@@ -95,7 +95,7 @@ func (k *Keeper) connect(ctx context.Context) (*link, error) {
 		s := k.kept[id]
 		k.mu.Unlock()
 		if s == nil { // forgotten while hello was under way
-			l.peer.Call(ctx, handover.KindDetach, handover.Sandbox{Sandbox: id}, nil, nil)
+			_, _ = l.peer.Call(ctx, handover.KindDetach, handover.Sandbox{Sandbox: id}, nil, nil)
 		}
 	}
 	return l, nil
@@ -321,8 +321,7 @@ func (k *Keeper) retry(ctx context.Context, do func(context.Context, *link) erro
 		case ctx.Err() != nil:
 			return away(err)
 		}
-		var f *task.Failure
-		if errors.As(err, &f) {
+		if _, ok := errors.AsType[*task.Failure](err); ok {
 			return err
 		}
 		return &task.Failure{Reason: task.InfraInternal, Text: "the gateway did not understand the worker", Err: err}

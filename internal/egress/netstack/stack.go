@@ -85,7 +85,7 @@ func (s *Stack) configure(opts Options) error {
 		return fmt.Errorf("netstack: interface: %s", err)
 	}
 	for _, a := range []netip.Prefix{netip.PrefixFrom(gateway4, 15), netip.PrefixFrom(gateway6, 64)} {
-		protocol := tcpip.NetworkProtocolNumber(header.IPv4ProtocolNumber)
+		protocol := header.IPv4ProtocolNumber
 		if a.Addr().Is6() {
 			protocol = header.IPv6ProtocolNumber
 		}
@@ -126,7 +126,7 @@ func tune(s *stack.Stack) error {
 
 func (s *Stack) listenNames() error {
 	for i, a := range []netip.Addr{gateway4, gateway6} {
-		protocol := tcpip.NetworkProtocolNumber(header.IPv4ProtocolNumber)
+		protocol := header.IPv4ProtocolNumber
 		if a.Is6() {
 			protocol = header.IPv6ProtocolNumber
 		}

@@ -141,7 +141,7 @@ func (l *Log) append(r task.EgressRecord) error {
 	if err != nil {
 		// A piece of a line would spoil the next one.
 		if n > 0 {
-			l.file.Truncate(l.size)
+			_ = l.file.Truncate(l.size)
 		}
 		return fmt.Errorf("decision log: %w", err)
 	}
@@ -185,7 +185,7 @@ func (l *Log) tally(r task.EgressRecord) {
 	}
 	l.tallies[k] = &tally{record: r, since: l.now()}
 	if l.size < l.soft {
-		l.append(r)
+		_ = l.append(r)
 	} else {
 		l.tallies[k].count = 1
 	}
@@ -220,7 +220,7 @@ func (l *Log) flush(all bool) {
 		if t.count > 0 {
 			r := t.record
 			r.Count = t.count
-			l.append(r)
+			_ = l.append(r)
 		}
 		delete(l.tallies, k)
 	}

@@ -2,6 +2,7 @@ package splice
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 )
 
@@ -51,10 +52,10 @@ func Look(data []byte) Opening {
 
 func lookTLS(data []byte) Opening {
 	name, err := ServerName(data)
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		return Opening{Kind: TLS, SNI: name}
-	case ErrShort:
+	case errors.Is(err, ErrShort):
 		return Opening{}
 	}
 	return Opening{Kind: Refusing, Why: err.Error()}

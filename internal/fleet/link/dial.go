@@ -92,7 +92,7 @@ func (w *Worker) serve(ctx context.Context, s *Session) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		server.Serve(s) // Ends with the session; what it says then is not news.
+		_ = server.Serve(s) // Ends with the session; what it says then is not news.
 	}()
 	select {
 	case <-ctx.Done():
@@ -173,7 +173,7 @@ func upgrade(conn net.Conn, base *url.URL, token string) (*bufio.Reader, error) 
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	in := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(in, req)
+	resp, err := http.ReadResponse(in, req) //nolint:bodyclose // after the switch of protocols there is no body
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}

@@ -67,7 +67,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("/dev/null: %w", err)
 	}
 	var id [16]byte
-	rand.Read(id[:]) //nolint:errcheck // crypto/rand never fails.
+	rand.Read(id[:])
 	a := &Agent{
 		opts: opts, init: os.Getpid() == 1, boot: hex.EncodeToString(id[:]), null: null,
 		base:  1<<50 + uint64(binary.BigEndian.Uint16(id[:]))<<32 + 1<<31,

@@ -96,7 +96,7 @@ func (a *Agent) trust(pem []byte) error {
 // replace writes a file in one step.
 func replace(path string, text []byte) error {
 	half := path + ".new"
-	if err := os.WriteFile(half, text, 0o644); err != nil { //nolint:gosec // everybody inside reads it
+	if err := os.WriteFile(half, text, 0o644); err != nil { // everybody inside reads it
 		return err
 	}
 	if err := os.Rename(half, path); err != nil {

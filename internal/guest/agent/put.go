@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -233,12 +234,12 @@ func (u *unpacker) file(name string, h *tar.Header, mode fs.FileMode, body io.Re
 
 // seal gives read-only folders their mode, the inner ones first.
 func (u *unpacker) seal() error {
-	for i := len(u.sealed) - 1; i >= 0; i-- {
-		if u.sealed[i].name == "." {
+	for _, v := range slices.Backward(u.sealed) {
+		if v.name == "." {
 			continue
 		}
-		if err := u.root.Chmod(u.sealed[i].name, u.sealed[i].mode); err != nil {
-			return fmt.Errorf("entry %q: %w", u.sealed[i].name, err)
+		if err := u.root.Chmod(v.name, v.mode); err != nil {
+			return fmt.Errorf("entry %q: %w", v.name, err)
 		}
 	}
 	return nil

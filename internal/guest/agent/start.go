@@ -260,8 +260,7 @@ func (a *Agent) unstartable(c *command, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	code := codeCannotRun
-	var failure *startFailure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*startFailure](err); ok {
 		code = failure.code
 	}
 	if errors.Is(err, syscall.EAGAIN) {

@@ -227,7 +227,7 @@ func TestWorkloadHasNoPowers(t *testing.T) {
 	p := newPlace(t)
 	c := p.dial()
 	stdout, _, _ := run(t, c, sh("caps", "grep -E '^(Cap(Prm|Eff|Amb|Inh)|NoNewPrivs)' /proc/self/status; id -u"))
-	for _, line := range strings.Split(strings.TrimSpace(stdout), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(stdout), "\n") {
 		key, value, _ := strings.Cut(line, ":\t")
 		if strings.HasPrefix(key, "Cap") && os.Geteuid() == 0 && strings.Trim(value, "0") != "" {
 			t.Errorf("the workload has %s", line)

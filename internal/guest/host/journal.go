@@ -136,12 +136,13 @@ func (j *journal) mark() {
 	}
 }
 
-func readHeader(file *os.File, position int64) (size int64, fd int, err error) {
+func readHeader(file *os.File, position int64) (size int64, err error) {
 	var header [recordHeader]byte
 	if _, err := file.ReadAt(header[:], position); err != nil {
-		return 0, 0, errTorn
+		return 0, errTorn
 	}
-	return parseHeader(header[:])
+	size, _, err = parseHeader(header[:])
+	return size, err
 }
 
 func parseHeader(header []byte) (size int64, fd int, err error) {
@@ -232,7 +233,7 @@ func newCursor(j *journal, offset int64) (*cursor, error) {
 	}
 	c := &cursor{file: file, at: j.seek(offset)}
 	for c.at.offset < offset {
-		size, _, err := readHeader(file, c.at.position)
+		size, err := readHeader(file, c.at.position)
 		if err != nil {
 			file.Close()
 			return nil, fmt.Errorf("journal %s at %d: %w", j.path, c.at.offset, err)
@@ -249,7 +250,7 @@ func newCursor(j *journal, offset int64) (*cursor, error) {
 // next returns the part of the next record that lies at offset or after it. The
 // caller knows that there is one.
 func (c *cursor) next(offset int64) (guest.Chunk, error) {
-	size, _, err := readHeader(c.file, c.at.position)
+	size, err := readHeader(c.file, c.at.position)
 	if err != nil {
 		return guest.Chunk{}, err
 	}

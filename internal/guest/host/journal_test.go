@@ -30,7 +30,7 @@ func TestTornTailIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := len(journalMagic) + recordHeader + len("first")
-	for cut := 0; cut < len(whole); cut++ {
+	for cut := range whole {
 		want := ""
 		if cut >= first {
 			want = "first"

@@ -50,8 +50,7 @@ func (c *Conn) Start(ctx context.Context, cmd guest.Command) (guest.Status, erro
 // greeting tells.
 func (c *Conn) launch(entry *command, cmd guest.Command) bool {
 	answer, err := c.call(context.Background(), guest.Start, cmd)
-	var refused *guest.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*guest.Error](err); ok {
 		c.journals.forget(entry, refused)
 	}
 	return err == nil && answer.Status != nil && answer.Status.Started

@@ -208,7 +208,7 @@ func (c *Conn) Get(ctx context.Context, path string, exclude []string) (io.ReadC
 	for len(t.buffers) == 0 && !t.over {
 		t.changed.Wait()
 	}
-	failed := len(t.buffers) == 0 && t.err != io.EOF
+	failed := len(t.buffers) == 0 && !errors.Is(t.err, io.EOF)
 	t.mu.Unlock()
 	if failed {
 		d.unhook()
@@ -234,7 +234,7 @@ func (d *download) Read(p []byte) (int, error) {
 	}
 	if len(t.buffers) == 0 {
 		defer t.mu.Unlock()
-		if t.err == io.EOF {
+		if errors.Is(t.err, io.EOF) {
 			return 0, io.EOF
 		}
 		return 0, wrap("get", t.err)

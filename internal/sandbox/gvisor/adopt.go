@@ -20,10 +20,7 @@ const adoptLimit = 8
 // called once, before anything else. An error says what could not be cleaned up;
 // the driver can be used all the same.
 func (d *Driver) Adopt(ctx context.Context) error {
-	ids, err := d.known()
-	if err != nil {
-		return task.Fail(task.InfraStorage, "the sandboxes of the earlier worker can't be listed", err)
-	}
+	ids := d.known()
 	var (
 		wg     sync.WaitGroup
 		mu     sync.Mutex
@@ -54,14 +51,14 @@ func (d *Driver) Adopt(ctx context.Context) error {
 
 // known are the sandboxes that the ledger or the folders speak of. A folder that
 // the ledger does not know is left to Audit: it is not ours to remove.
-func (d *Driver) known() (map[string]bool, error) {
+func (d *Driver) known() map[string]bool {
 	ids := map[string]bool{}
 	for _, entry := range d.ledger.Entries() {
 		if sandbox.ValidID(entry.Sandbox) {
 			ids[entry.Sandbox] = true
 		}
 	}
-	return ids, nil
+	return ids
 }
 
 func (d *Driver) adopt(ctx context.Context, id string) error {

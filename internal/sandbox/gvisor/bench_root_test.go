@@ -119,7 +119,7 @@ func BenchmarkExec(b *testing.B) {
 	if _, err := d.Create(b.Context(), sandbox.Spec{ID: id}); err != nil {
 		b.Fatal(err)
 	}
-	defer d.Destroy(b.Context(), id) //nolint:errcheck // The benchmark is over.
+	defer d.Destroy(b.Context(), id)
 	n := 0
 	for b.Loop() {
 		n++
@@ -168,7 +168,7 @@ func (d *Driver) proportional(b *testing.B) int64 {
 			}
 			var kb int64
 			if _, after, ok := strings.Cut(string(text), "\nPss:"); ok {
-				fmt.Sscan(after, &kb) //nolint:errcheck // Zero then.
+				fmt.Sscan(after, &kb)
 			}
 			sum += kb << 10
 		}

@@ -92,7 +92,7 @@ func (b *box) dead() error {
 func (b *box) release() {
 	b.closed.Do(func() {
 		if b.conn != nil {
-			b.conn.Close() //nolint:errcheck // What is on disk stays as it is.
+			b.conn.Close() // What is on disk stays as it is.
 		}
 		for _, file := range b.fifos {
 			file.Close()

@@ -50,7 +50,7 @@ func findCgroups(mountinfo string) cgroups {
 		case "cgroup2":
 			unified = point
 		case "cgroup":
-			for _, option := range strings.Split(kind[2], ",") {
+			for option := range strings.SplitSeq(kind[2], ",") {
 				if option != "rw" && option != "ro" {
 					found.v1[option] = point
 				}
@@ -165,7 +165,7 @@ func processesIn(dir string) []int {
 		return nil // It is gone.
 	}
 	var out []int
-	for _, word := range strings.Fields(string(text)) {
+	for word := range strings.FieldsSeq(string(text)) {
 		if pid, err := strconv.Atoi(word); err == nil {
 			out = append(out, pid)
 		}

@@ -35,7 +35,7 @@ func (b *box) dial(ctx context.Context, log *slog.Logger) error {
 
 func (b *box) commandsDir() string { return filepath.Join(b.dir, "commands") }
 
-func (d *Driver) guestConfig(spec sandbox.Spec, authority []byte) guest.Config {
+func (d *Driver) guestConfig(authority []byte) guest.Config {
 	return guest.Config{AuthorityPEM: authority, BaseEnv: baseEnv(d.cfg.HostPath, d.cfg.HostRoot)}
 }
 

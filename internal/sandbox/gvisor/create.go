@@ -234,7 +234,7 @@ func (d *Driver) boot(ctx context.Context, spec sandbox.Spec) (*box, error) {
 	if b.pidfd, err = b.record.Sentry.watch(); err != nil {
 		return b, fmt.Errorf("the sandbox's kernel ended at once: %w", err)
 	}
-	if err := b.configure(ctx, d.guestConfig(spec, authority)); err != nil {
+	if err := b.configure(ctx, d.guestConfig(authority)); err != nil {
 		return b, err
 	}
 	if err := d.cfg.Step("configured"); err != nil {

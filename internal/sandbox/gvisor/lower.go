@@ -39,16 +39,31 @@ var ownDirs = []struct {
 	mode  os.FileMode
 	owner int
 }{
-	{"usr", 0o755, 0}, {"opt", 0o755, 0}, {"etc", 0o755, 0}, {"proc", 0o555, 0}, {"sys", 0o555, 0},
-	{"dev", 0o755, 0}, {"run", 0o755, 0}, {"run/lock", 0o777 | os.ModeSticky, 0}, {"root", 0o700, 0},
-	{"var", 0o755, 0}, {"var/tmp", 0o777 | os.ModeSticky, 0}, {"var/lib", 0o755, 0},
-	{"var/cache", 0o755, 0}, {"var/log", 0o755, 0}, {"mnt", 0o755, 0}, {"srv", 0o755, 0},
-	{"home", 0o755, 0}, {"home/agent", 0o755, agentUID}, {"workspace", 0o755, agentUID},
+	{"usr", 0o755, 0},
+	{"opt", 0o755, 0},
+	{"etc", 0o755, 0},
+	{"proc", 0o555, 0},
+	{"sys", 0o555, 0},
+	{"dev", 0o755, 0},
+	{"run", 0o755, 0},
+	{"run/lock", 0o777 | os.ModeSticky, 0},
+	{"root", 0o700, 0},
+	{"var", 0o755, 0},
+	{"var/tmp", 0o777 | os.ModeSticky, 0},
+	{"var/lib", 0o755, 0},
+	{"var/cache", 0o755, 0},
+	{"var/log", 0o755, 0},
+	{"mnt", 0o755, 0},
+	{"srv", 0o755, 0},
+	{"home", 0o755, 0},
+	{"home/agent", 0o755, agentUID},
+	{"workspace", 0o755, agentUID},
 	{"tmp", 0o777 | os.ModeSticky, 0},
 	// gVisor lays a memory file system of its own over an empty /tmp; one with a
 	// folder in it stays part of the sized root layer.
 	{"tmp/.X11-unix", 0o777 | os.ModeSticky, 0},
-	{".cofferdam", 0o700, 0}, {"etc/cofferdam", 0o755, 0},
+	{".cofferdam", 0o700, 0},
+	{"etc/cofferdam", 0o755, 0},
 }
 
 // lower is a finished lower folder.

@@ -150,7 +150,7 @@ func TestProcessIdentity(t *testing.T) {
 	if p.alive() { // It is a zombie now: nobody has waited for it.
 		t.Error("a zombie is taken for alive")
 	}
-	cmd.Wait() //nolint:errcheck // It was killed.
+	cmd.Wait()
 	if _, err := p.watch(); !errors.Is(err, errGone) {
 		t.Errorf("watching what is gone: %v", err)
 	}

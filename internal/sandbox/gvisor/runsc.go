@@ -2,14 +2,13 @@ package gvisor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-
-	"encoding/json"
 )
 
 // platform is how the sentry runs code. It is never probed for: a /dev/kvm that

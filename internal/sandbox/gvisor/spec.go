@@ -106,8 +106,10 @@ func checkSpec(spec sandbox.Spec, now time.Time) (sandbox.Spec, error) {
 		name       string
 		value, min int64
 	}{
-		{"memory", spec.Limits.Memory, minMemory}, {"disk", spec.Limits.Disk, minDisk},
-		{"pids", spec.Limits.PIDs, minPIDs}, {"milliCPU", spec.Limits.MilliCPU, minCPU},
+		{"memory", spec.Limits.Memory, minMemory},
+		{"disk", spec.Limits.Disk, minDisk},
+		{"pids", spec.Limits.PIDs, minPIDs},
+		{"milliCPU", spec.Limits.MilliCPU, minCPU},
 	} {
 		if limit.value < limit.min {
 			return spec, invalid("limit %s is %d; the least is %d", limit.name, limit.value, limit.min)

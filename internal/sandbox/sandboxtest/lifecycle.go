@@ -80,8 +80,12 @@ func (s suite) testCreateConcurrently(t *testing.T) {
 func (s suite) testRefusals(t *testing.T) {
 	ctx := Context(t)
 	for _, spec := range []sandbox.Spec{
-		{}, {ID: "sb-short"}, {ID: "../../etc"}, {ID: "sb-ABCDEFGHIJKLMNOP"},
-		{ID: ID(), Root: "image"}, {ID: ID(), Limits: task.Limits{Memory: 1}},
+		{},
+		{ID: "sb-short"},
+		{ID: "../../etc"},
+		{ID: "sb-ABCDEFGHIJKLMNOP"},
+		{ID: ID(), Root: "image"},
+		{ID: ID(), Limits: task.Limits{Memory: 1}},
 	} {
 		_, err := s.driver.Create(ctx, spec)
 		WantReason(t, "create "+spec.ID, err, task.InputInvalid)
@@ -98,8 +102,11 @@ func (s suite) testRefusals(t *testing.T) {
 	WantReason(t, "attach to an unknown command", err, task.InputNotFound)
 	WantReason(t, "signal to an unknown command", s.driver.Signal(ctx, id, "never-started", 15), task.InputNotFound)
 	for _, cmd := range []sandbox.Command{
-		{Argv: []string{"true"}}, {ID: "../x", Argv: []string{"true"}}, {ID: "c"},
-		{ID: "c", Argv: []string{"true"}, User: "daemon"}, {ID: "c", Argv: []string{"a\x00b"}},
+		{Argv: []string{"true"}},
+		{ID: "../x", Argv: []string{"true"}},
+		{ID: "c"},
+		{ID: "c", Argv: []string{"true"}, User: "daemon"},
+		{ID: "c", Argv: []string{"a\x00b"}},
 	} {
 		_, err := s.driver.Start(ctx, id, cmd)
 		WantReason(t, "start "+cmd.ID, err, task.InputInvalid)

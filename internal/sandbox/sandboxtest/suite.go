@@ -75,7 +75,7 @@ type suite struct {
 // ID returns a fresh sandbox id.
 func ID() string {
 	var b [10]byte
-	rand.Read(b[:]) //nolint:errcheck // crypto/rand never fails.
+	rand.Read(b[:])
 	return "sb-" + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
 }
 
