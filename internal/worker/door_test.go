@@ -328,5 +328,12 @@ func TestTornNote(t *testing.T) {
 		if err := json.Unmarshal([]byte(answer), &state); err != nil || status != http.StatusOK || state.EpochBefore != want {
 			t.Errorf("%s: %d %s", command, status, answer)
 		}
+		// The folder is removed with the test: nothing may still write there.
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(answer, `"exited"`); time.Sleep(2 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s does not end: %s", command, answer)
+			}
+			_, answer = m.ask(t.Context(), "GET", "/sandboxes/"+id+"/commands/"+command, "")
+		}
 	}
 }
