@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,6 +36,7 @@ type Config struct {
 	DNS            string   // the resolver that the gateway asks, HOST:PORT; empty: the system's
 	Flags          []string // further flags of `cofferdam up`
 	Bin            string   // folder of the programs; empty: Bin(t)
+	Within         []string // what `cofferdam up` is started by, such as unshare and its arguments; empty: nothing
 }
 
 // Env is a running platform.
@@ -46,6 +48,7 @@ type Env struct {
 	Client *client.Client
 	bin    string
 	args   []string
+	within []string
 }
 
 // Daemons are the folders of the daemons that `up` starts, in their order.
@@ -99,7 +102,7 @@ func Start(t testing.TB, cfg Config) *Env {
 	if os.Geteuid() != 0 {
 		t.Fatal("testenv: needs root; run the tests with the root tag as root")
 	}
-	e := &Env{T: t, Data: folder(t), bin: cfg.Bin}
+	e := &Env{T: t, Data: folder(t), bin: cfg.Bin, within: cfg.Within}
 	if e.bin == "" {
 		e.bin = Bin(t)
 	}
@@ -153,7 +156,8 @@ func (e *Env) Up() {
 	e.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(e.bin, "cofferdam"), e.args...)
+	argv := slices.Concat(e.within, []string{filepath.Join(e.bin, "cofferdam")}, e.args)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "HOME="+e.Data, "XDG_CONFIG_HOME="+e.Data+"/config")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
