@@ -112,6 +112,22 @@ func TestUpThatCannot(t *testing.T) {
 			t.Errorf("exit code %d, says %q", code, out)
 		}
 	})
+	for what, hide := range map[string]struct{ mount, want string }{
+		"no tun device": {"/dev/net", "modprobe tun"},
+		"no cgroups":    {"/sys/fs/cgroup", "cgroup"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			data := filepath.Join(open(t), "d")
+			out, err := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c",
+				`mount -t tmpfs none "$1" && shift && exec "$@"`, "sh", hide.mount,
+				filepath.Join(bin, "cofferdam"), "up", "--data", data, "--listen", fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), "--detach").CombinedOutput()
+			if testenv.ExitCode(err) != 15 || !strings.Contains(string(out), hide.want) || !strings.Contains(string(out), "infra.") {
+				t.Errorf("%v, says %q", err, out)
+			}
+			e := &testenv.Env{T: t, Data: data}
+			testenv.Until(t, patience, "nothing to run", func() bool { return len(e.Processes()) == 0 })
+		})
+	}
 	t.Run("program missing", func(t *testing.T) {
 		part := t.TempDir()
 		if out, err := exec.Command("cp", filepath.Join(bin, "cofferdam"), part).CombinedOutput(); err != nil {

@@ -113,7 +113,8 @@ func (d *Driver) open() (err error) {
 		return fmt.Errorf("cgroups: %w", err)
 	}
 	if missing := d.cgroups.missing(); len(missing) > 0 {
-		return task.Fail(task.InfraSandboxCreate, "limits need cgroup controllers that can't be used here: "+strings.Join(missing, "; "), nil)
+		return task.Fail(task.InfraMachine, "limits need cgroup controllers that can't be used here: "+strings.Join(missing, "; ")+
+			"; mount the machine's cgroups where the worker can write to them (in a container: give it /sys/fs/cgroup writable)", nil)
 	}
 	if d.ledger, err = ledger.Open(filepath.Join(d.cfg.Dir, "ledger"), nil); err != nil {
 		return task.Fail(task.InfraStorage, "the clean-up ledger can't be opened", err)
