@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -57,17 +58,16 @@ func TestSizes(t *testing.T) {
 // the agent don't mix with it.
 func TestProgressInPlace(t *testing.T) {
 	var out bytes.Buffer
-	p := newProgress(&out, false)
-	p.colour = true
-	p.stage(api.Stage{Name: "agent", State: "running"})
-	w := p.through()
+	p := progress.New(&out, true)
+	p.Stage(api.Stage{Name: "agent", State: "running"})
+	w := p.Through()
 	for _, s := range []string{"half ", "line\nnext", " one\n"} {
 		if _, err := w.Write([]byte(s)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.stage(api.Stage{Name: "agent", State: "failed", Reason: "agent.failed", Text: "x\x1by"})
-	p.done()
+	p.Stage(api.Stage{Name: "agent", State: "failed", Reason: "agent.failed", Text: "x\x1by"})
+	p.Done()
 	got := out.String()
 	for _, want := range []string{"half line\n", "next one\n", "failed, agent.failed: x\\x1by\n"} {
 		if !strings.Contains(got, want) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 	"github.com/cofferdam/cofferdam/internal/supervise"
 )
 
@@ -119,7 +120,7 @@ func printDoctor(checks []api.Check, bad bool, out io.Writer) error {
 			rows = append(rows, []string{"", "", text})
 		}
 	}
-	if err := table(out, []string{"OUTCOME", "CHECK", "WHAT WAS FOUND"}, rows); err != nil {
+	if err := show.Table(out, []string{"OUTCOME", "CHECK", "WHAT WAS FOUND"}, rows); err != nil {
 		return err
 	}
 	end := "all is well"

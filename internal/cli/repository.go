@@ -27,7 +27,7 @@ func (j *runJob) sendRepository(ctx context.Context) (api.Repo, error) {
 		return api.Repo{}, err
 	}
 	if n := r.Dirty(ctx); n > 0 {
-		j.progress.note(fmt.Sprintf("%d files are changed or untracked and are not sent; what is committed is", n))
+		j.progress.Note(fmt.Sprintf("%d files are changed or untracked and are not sent; what is committed is", n))
 	}
 	f, n, err := r.Bundle(ctx, s, o.key != "")
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
@@ -104,14 +105,14 @@ func (o *runOptions) parse(args []string, dash int) error {
 type runJob struct {
 	o        runOptions
 	c        *client.Client
-	progress *progress
+	progress *progress.Progress
 	logs     io.Writer
 	follow   sync.WaitGroup
 }
 
 // runTask asks for a task, shows how it goes, and ends with its exit code.
 func (a *app) runTask(ctx context.Context, o runOptions) error {
-	j := &runJob{o: o, progress: newProgress(a.Err, o.json), logs: a.Err}
+	j := &runJob{o: o, progress: progressOn(a.Err, o.json), logs: a.Err}
 	t, err := a.startTask(ctx, j)
 	if err != nil {
 		return a.away(err)
@@ -123,7 +124,7 @@ func (a *app) runTask(ctx context.Context, o runOptions) error {
 		_, err := fmt.Fprintln(a.Out, show.Line(t.ID))
 		return err
 	}
-	j.progress.note("task " + t.ID)
+	j.progress.Note("task " + t.ID)
 	id := t.ID
 	if t, err = j.watch(ctx, id); err != nil {
 		return fmt.Errorf("task %s goes on without this program; see cofferdam task show %s: %w", id, id, a.away(err))
@@ -179,7 +180,7 @@ func (a *app) startTask(ctx context.Context, j *runJob) (api.Task, error) {
 		return t, fmt.Errorf("interrupted before the server said that it has the task; `cofferdam task ls` shows whether it has")
 	}
 	if err == nil && !created {
-		j.progress.note("this key has made a task before; it is the one")
+		j.progress.Note("this key has made a task before; it is the one")
 	}
 	return t, err
 }
@@ -228,7 +229,7 @@ func (j *runJob) watch(ctx context.Context, id string) (api.Task, error) {
 		return nil
 	})
 	j.follow.Wait()
-	j.progress.done()
+	j.progress.Done()
 	switch {
 	case errors.Is(context.Cause(ctx), errLeft):
 		return api.Task{}, errLeft
@@ -254,11 +255,11 @@ func (j *runJob) obey(ctx context.Context, signals <-chan os.Signal, leave conte
 				return
 			}
 			asked = time.Now()
-			j.progress.note("asking for the task's end; once more leaves it alone")
+			j.progress.Note("asking for the task's end; once more leaves it alone")
 			go func() {
 				if err := j.c.CancelTask(ctx, id); err != nil && ctx.Err() == nil {
 					_, detail := describe(err)
-					j.progress.note("the task could not be asked to end: " + detail)
+					j.progress.Note("the task could not be asked to end: " + detail)
 				}
 			}()
 		}
@@ -277,19 +278,19 @@ func (j *runJob) event(ctx context.Context, id string, ev api.Event) {
 		if json.Unmarshal(ev.Data, &s) != nil {
 			return
 		}
-		j.progress.stage(s)
+		j.progress.Stage(s)
 		if s.Name == "agent" && s.State == "running" && j.o.followLogs && !j.o.json {
 			j.followAgent(ctx, id)
 		}
 	case "egress":
 		var r api.EgressRecord
 		if json.Unmarshal(ev.Data, &r) == nil && r.Verdict == "denied" {
-			j.progress.denied(r)
+			j.progress.Denied(r)
 		}
 	case "task":
 		var t api.Task
 		if json.Unmarshal(ev.Data, &t) == nil && t.Attempt > 1 {
-			j.progress.attempt(t.Attempt)
+			j.progress.Attempt(t.Attempt)
 		}
 	}
 }
@@ -297,21 +298,21 @@ func (j *runJob) event(ctx context.Context, id string, ev api.Event) {
 // followAgent copies the agent's output while the watching goes on.
 func (j *runJob) followAgent(ctx context.Context, id string) {
 	j.follow.Go(func() {
-		w := show.NewEscaper(j.progress.through())
+		w := show.NewEscaper(j.progress.Through())
 		_, err := j.c.FollowLogs(ctx, id, client.Log{Stage: "agent", Follow: true}, w)
 		_ = w.Close()
 		if err != nil && ctx.Err() == nil {
 			_, detail := describe(err)
-			j.progress.note("the agent's output broke off: " + detail)
+			j.progress.Note("the agent's output broke off: " + detail)
 		}
 	})
 }
 
 // summary says how a task ended and what to do next.
 func summary(out io.Writer, t api.Task) error {
-	took := span(time.Since(t.CreatedAt))
+	took := show.Span(time.Since(t.CreatedAt))
 	if t.EndedAt != nil {
-		took = span(t.EndedAt.Sub(t.CreatedAt))
+		took = show.Span(t.EndedAt.Sub(t.CreatedAt))
 	}
 	because := t.Text
 	if t.Reason != "" {
@@ -332,5 +333,13 @@ func summary(out io.Writer, t api.Task) error {
 		}
 	}
 	pairs = append(pairs, "logs", "cofferdam task logs "+t.ID, "receipt", "cofferdam task receipt "+t.ID)
-	return facts(out, pairs...)
+	return show.Facts(out, pairs...)
+}
+
+// progressOn shows progress on w, or nowhere.
+func progressOn(w io.Writer, silent bool) *progress.Progress {
+	if silent {
+		w = io.Discard
+	}
+	return progress.New(w, colour(w))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 func (a *app) sandboxLsCmd() *cobra.Command {
@@ -48,7 +49,7 @@ func sandboxLs(ctx context.Context, c *client.Client, asJSON bool, out io.Writer
 				running++
 			}
 		}
-		rows = append(rows, []string{s.ID, state, s.Role, s.Task, s.Owner, s.Worker, network, strconv.Itoa(running), span(time.Since(s.CreatedAt))})
+		rows = append(rows, []string{s.ID, state, s.Role, s.Task, s.Owner, s.Worker, network, strconv.Itoa(running), show.Span(time.Since(s.CreatedAt))})
 	}
-	return table(out, []string{"SANDBOX", "STATE", "ROLE", "TASK", "OWNER", "WORKER", "NETWORK", "RUNNING", "AGE"}, rows)
+	return show.Table(out, []string{"SANDBOX", "STATE", "ROLE", "TASK", "OWNER", "WORKER", "NETWORK", "RUNNING", "AGE"}, rows)
 }

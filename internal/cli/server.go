@@ -146,17 +146,6 @@ func size(n int64) string {
 	return fmt.Sprintf("%.0f %cB", f, sizeUnits[i])
 }
 
-// span is a duration for people.
-func span(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s"
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return d.Round(time.Second).String()
-}
-
 // ask runs one short question to the server.
 func (a *app) ask(ctx context.Context, work func(context.Context, *client.Client) error) error {
 	ctx, stop := interruptible(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 type taskLsOptions struct {
@@ -56,13 +57,13 @@ func taskLs(ctx context.Context, c *client.Client, o taskLsOptions, out io.Write
 	for _, t := range list.Tasks {
 		rows = append(rows, []string{t.ID, t.State, t.Reason, t.CreatedAt.Local().Format(time.DateTime), lasted(t), t.Repo, t.Ref})
 	}
-	return table(out, []string{"TASK", "STATE", "REASON", "CREATED", "TIME", "REPOSITORY", "REF"}, rows)
+	return show.Table(out, []string{"TASK", "STATE", "REASON", "CREATED", "TIME", "REPOSITORY", "REF"}, rows)
 }
 
 // lasted is how long a task took, or takes by now.
 func lasted(t api.Task) string {
 	if t.EndedAt != nil {
-		return span(t.EndedAt.Sub(t.CreatedAt))
+		return show.Span(t.EndedAt.Sub(t.CreatedAt))
 	}
-	return span(time.Since(t.CreatedAt))
+	return show.Span(time.Since(t.CreatedAt))
 }

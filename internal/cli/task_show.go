@@ -12,6 +12,8 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/progress"
+	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 func (a *app) taskShowCmd() *cobra.Command {
@@ -37,7 +39,7 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	if t.Attempt > 1 {
 		attempt = strconv.Itoa(t.Attempt)
 	}
-	if err := facts(out,
+	if err := show.Facts(out,
 		"task", t.ID, "state", t.State, "reason", t.Reason, "because", t.Text, "requested by", t.RequestedBy,
 		"repository", t.Repo, "ref", t.Ref, "commit", t.Commit, "worker", t.Worker, "policy", t.PolicyDigest,
 		"attempt", attempt, "created", t.CreatedAt.Local().Format(time.DateTime), "time", lasted(t),
@@ -47,10 +49,10 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	}
 	rows := make([][]string, 0, len(t.Stages))
 	for _, s := range t.Stages {
-		rows = append(rows, []string{s.Name, s.State, s.Reason, stageTime(s), s.Sandbox, s.Text})
+		rows = append(rows, []string{s.Name, s.State, s.Reason, progress.StageTime(s), s.Sandbox, s.Text})
 	}
 	fmt.Fprintln(out)
-	if err := table(out, []string{"STAGE", "STATE", "REASON", "TIME", "SANDBOX", "TEXT"}, rows); err != nil {
+	if err := show.Table(out, []string{"STAGE", "STATE", "REASON", "TIME", "SANDBOX", "TEXT"}, rows); err != nil {
 		return err
 	}
 	if len(t.Outputs) == 0 {
@@ -65,15 +67,5 @@ func outputTable(out io.Writer, outputs []api.Output) error {
 	for _, o := range outputs {
 		rows = append(rows, []string{o.Name, o.Kind, size(o.Size), o.Digest, strings.Join(o.Flags, " ")})
 	}
-	return table(out, []string{"OUTPUT", "KIND", "SIZE", "DIGEST", "FLAGS"}, rows)
-}
-
-func stageTime(s api.Stage) string {
-	switch {
-	case s.StartedAt == nil:
-		return ""
-	case s.EndedAt == nil:
-		return span(time.Since(*s.StartedAt))
-	}
-	return span(s.EndedAt.Sub(*s.StartedAt))
+	return show.Table(out, []string{"OUTPUT", "KIND", "SIZE", "DIGEST", "FLAGS"}, rows)
 }

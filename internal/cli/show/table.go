@@ -1,23 +1,22 @@
-package cli
+package show
 
 import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
-
-	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
-// table prints rows under a head, in columns as wide as they need to be. What
+// Table prints rows under a head, in columns as wide as they need to be. What
 // is printed is shown escaped, since much of it was named inside.
-func table(w io.Writer, head []string, rows [][]string) error {
+func Table(w io.Writer, head []string, rows [][]string) error {
 	all := append([][]string{head}, rows...)
 	width := make([]int, len(head))
 	for i, row := range all {
 		for j := range row {
 			if i > 0 {
-				row[j] = show.Line(row[j])
+				row[j] = Line(row[j])
 			}
 			width[j] = max(width[j], utf8.RuneCountInString(row[j]))
 		}
@@ -37,8 +36,8 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	return nil
 }
 
-// facts prints names and values in two columns, leaving out empty values.
-func facts(w io.Writer, pairs ...string) error {
+// Facts prints names and values in two columns, leaving out empty values.
+func Facts(w io.Writer, pairs ...string) error {
 	width := 0
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -49,9 +48,20 @@ func facts(w io.Writer, pairs ...string) error {
 		if pairs[i+1] == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, pairs[i], show.Line(pairs[i+1])); err != nil {
+		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, pairs[i], Line(pairs[i+1])); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Span is a duration for people.
+func Span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
 }

@@ -1,4 +1,7 @@
-package cli
+// Package progress shows how a task goes, a stage at a time: in place on a
+// terminal, as plain lines elsewhere, and not at all where nobody asked. Words
+// that come from inside a sandbox are shown escaped.
+package progress
 
 import (
 	"fmt"
@@ -6,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"charm.land/lipgloss/v2"
 
@@ -13,9 +17,8 @@ import (
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
-// progress shows how a task goes, a stage at a time: in place on a terminal,
-// as plain lines elsewhere, and not at all with --json.
-type progress struct {
+// Progress is the progress of one task. It is safe for concurrent use.
+type Progress struct {
 	mu      sync.Mutex
 	w       io.Writer
 	colour  bool
@@ -24,15 +27,13 @@ type progress struct {
 	last    int // attempt
 }
 
-func newProgress(w io.Writer, silent bool) *progress {
-	if silent {
-		w = io.Discard
-	}
-	return &progress{w: w, colour: colour(w), seen: map[string]bool{}, last: 1}
+// New shows progress on w; colour says that w is a terminal.
+func New(w io.Writer, colour bool) *Progress {
+	return &Progress{w: w, colour: colour, seen: map[string]bool{}, last: 1}
 }
 
 // line prints a whole line above the unfinished one.
-func (p *progress) line(s string) {
+func (p *Progress) line(s string) {
 	if p.current != "" {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
@@ -40,7 +41,7 @@ func (p *progress) line(s string) {
 	fmt.Fprint(p.w, p.current)
 }
 
-func (p *progress) paint(colour, s string) string {
+func (p *Progress) paint(colour, s string) string {
 	if !p.colour {
 		return s
 	}
@@ -55,13 +56,15 @@ const (
 	grey   = "8"
 )
 
-func (p *progress) note(s string) {
+// Note prints a line of ours.
+func (p *Progress) Note(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line(p.paint(grey, show.Line(s)))
 }
 
-func (p *progress) stage(s api.Stage) {
+// Stage shows where a stage stands.
+func (p *Progress) Stage(s api.Stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fmt.Sprintf("%-9s", show.Line(s.Name))
@@ -87,7 +90,7 @@ func (p *progress) stage(s api.Stage) {
 		mark, tone = "–", grey
 	}
 	text := name + " " + show.Line(s.State)
-	if took := stageTime(s); took != "" {
+	if took := StageTime(s); took != "" {
 		text += " after " + took
 	}
 	if s.Reason != "" {
@@ -102,15 +105,15 @@ func (p *progress) stage(s api.Stage) {
 	p.line(text)
 }
 
-func (p *progress) clear() {
+func (p *Progress) clear() {
 	if p.current != "" {
 		fmt.Fprint(p.w, "\r\x1b[K")
 		p.current = ""
 	}
 }
 
-// denied shows each refused destination once.
-func (p *progress) denied(r api.EgressRecord) {
+// Denied shows each refused destination once.
+func (p *Progress) Denied(r api.EgressRecord) {
 	name := r.Name
 	if name == "" {
 		name = r.Address
@@ -125,7 +128,8 @@ func (p *progress) denied(r api.EgressRecord) {
 	p.line(p.paint(red, "  denied "+where+" ("+show.Line(r.Reason)+")"))
 }
 
-func (p *progress) attempt(n int) {
+// Attempt says that the task goes through its stages again.
+func (p *Progress) Attempt(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n <= p.last {
@@ -135,18 +139,19 @@ func (p *progress) attempt(n int) {
 	p.line(p.paint(yellow, "attempt "+strconv.Itoa(n)))
 }
 
-func (p *progress) done() {
+// Done removes the unfinished line.
+func (p *Progress) Done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
 }
 
-// through writes other output between the lines.
-func (p *progress) through() io.Writer { return &lines{p: p} }
+// Through writes other output between the lines.
+func (p *Progress) Through() io.Writer { return &lines{p: p} }
 
 // lines hands on whole lines, so that they don't mix with the progress.
 type lines struct {
-	p    *progress
+	p    *Progress
 	rest strings.Builder
 }
 
@@ -171,4 +176,16 @@ func (l *lines) Write(b []byte) (int, error) {
 	defer l.p.mu.Unlock()
 	l.p.line(text[:end])
 	return len(b), nil
+}
+
+// StageTime is how long a stage took, or has taken so far; empty for one that
+// did not begin.
+func StageTime(s api.Stage) string {
+	switch {
+	case s.StartedAt == nil:
+		return ""
+	case s.EndedAt == nil:
+		return show.Span(time.Since(*s.StartedAt))
+	}
+	return show.Span(s.EndedAt.Sub(*s.StartedAt))
 }
