@@ -236,7 +236,7 @@ func (s *site) events(w http.ResponseWriter, r *http.Request, t *fakeTask) {
 	s.mu.Lock()
 	now := time.Now()
 	t.State, t.Reason, t.Text, t.EndedAt = end.State, end.Reason, end.Text, &now
-	t.Stages = []api.Stage{{Name: "checkout", State: "succeeded"}, {Name: "agent", State: string(end.State), Reason: end.Reason}, {Name: "verify", State: "succeeded"}}
+	t.Stages = []api.Stage{{Name: "checkout", State: "succeeded"}, {Name: "agent", State: end.State, Reason: end.Reason}, {Name: "verify", State: "succeeded"}}
 	if end.State == api.Succeeded {
 		t.Outputs = []api.Output{{Name: "patch", Kind: "patch", Digest: digestOf("diff --git\n"), Size: 11, Flags: []string{"executes-on-open"}}}
 	}

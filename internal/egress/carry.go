@@ -70,7 +70,7 @@ func (c *connection) agrees(sni string) bool {
 
 // open reads the client's first bytes until it is clear what they are.
 func (c *connection) open(inner *netstack.Conn, hurry bool) ([]byte, splice.Opening) {
-	defer inner.SetReadDeadline(time.Time{})
+	defer func() { _ = inner.SetReadDeadline(time.Time{}) }()
 	if hurry {
 		_ = inner.SetReadDeadline(time.Now().Add(openingWait))
 	}

@@ -106,7 +106,7 @@ func (j *journal) scan(file *os.File) error {
 		if err != nil {
 			break
 		}
-		n, _, err := parseHeader(header)
+		n, err := parseHeader(header)
 		if err != nil || j.position+recordHeader+n > total {
 			break
 		}
@@ -141,16 +141,15 @@ func readHeader(file *os.File, position int64) (size int64, err error) {
 	if _, err := file.ReadAt(header[:], position); err != nil {
 		return 0, errTorn
 	}
-	size, _, err = parseHeader(header[:])
-	return size, err
+	return parseHeader(header[:])
 }
 
-func parseHeader(header []byte) (size int64, fd int, err error) {
-	size, fd = int64(binary.BigEndian.Uint32(header)), int(header[4])
-	if size == 0 || size > guest.MaxChunk || fd != 1 && fd != 2 {
-		return 0, 0, errTorn
+func parseHeader(header []byte) (size int64, err error) {
+	size = int64(binary.BigEndian.Uint32(header))
+	if fd := header[4]; size == 0 || size > guest.MaxChunk || fd != 1 && fd != 2 {
+		return 0, errTorn
 	}
-	return size, fd, nil
+	return size, nil
 }
 
 // readRecord reads the record at position into data, which has its size.
