@@ -72,7 +72,7 @@ func (k *Keeper) connect(ctx context.Context) (*link, error) {
 	l.peer = handover.NewPeer(conn.(*net.UnixConn), func(ctx context.Context, r handover.Request) (any, *os.File, error) {
 		return k.handle(ctx, l, r)
 	})
-	go func() { _ = l.peer.Run(ctx) }() // how it ends is told by its calls
+	go func(ctx context.Context) { _ = l.peer.Run(ctx) }(ctx) // how it ends is told by its calls
 	ctx, cancel := context.WithTimeout(ctx, stepWait)
 	defer cancel()
 	var welcome handover.Welcome
