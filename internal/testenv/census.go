@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -145,14 +146,16 @@ func keys(m map[string]bool) []string {
 	return list
 }
 
-// Unchanged waits until the census is what it was, since the kernel takes a
-// moment to drop a dead process's namespaces, and fails the test when it does
-// not become so.
+// Unchanged waits until nothing is there that was not there before and every
+// daemon still is, since the kernel takes a moment to drop a dead process's
+// namespaces, and fails the test when it does not become so. What else is gone
+// was somebody else's.
 func (e *Env) Unchanged(before []string) {
 	e.T.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
 		added, gone := Diff(before, e.Census())
+		gone = slices.DeleteFunc(gone, func(s string) bool { return !strings.HasPrefix(s, "daemon ") })
 		if len(added)+len(gone) == 0 {
 			return
 		}
