@@ -149,7 +149,7 @@ func TestEndings(t *testing.T) {
 		{"unknown repository", []string{"run", "--repo", "/no/such/folder", "--", "true"}, 2, []string{"/no/such/folder"}},
 		{"not a repository", []string{"run", "--repo", t.TempDir(), "--", "true"}, 2, []string{"git"}},
 		{"unknown ref", []string{"run", "--repo", dir, "--ref", "nowhere", "--", "true"}, 2, []string{"nowhere"}},
-		{"unknown policy field", []string{"run", "--repo", dir, "--policy", policy("version: 1\nagent:\n  network: {}\n"), "--", "true"}, 2, []string{"line 3", "agent.netwrok", "unknown field"}},
+		{"unknown policy field", []string{"run", "--repo", dir, "--policy", policy("version: 1\nagent:\n  netz: {}\n"), "--", "true"}, 2, []string{"line 3", "agent.netz", "unknown field"}},
 		{"unknown task", []string{"task", "show", "t-aaaaaaaaaaaaaaaa"}, 2, []string{"input.not_found"}},
 		{"unknown sandbox", []string{"sandbox", "exec", "sb-aaaaaaaaaaaaaaaa", "--", "true"}, 2, []string{"input.not_found"}},
 		{"no agent", []string{"run", "--repo", dir}, 2, []string{"--"}},
