@@ -59,9 +59,11 @@ echo 42 > answer.txt; sleep 1`, up.port)
 			})
 		}
 	}
-	if out, err := e.CLI("doctor", "--data", e.Data); err != nil {
-		t.Errorf("doctor: %v\n%s", err, out)
-	}
+	// A worker tells of its new gateway with its next hello.
+	testenv.Until(t, patience, "doctor to be content", func() bool {
+		_, err := e.CLI("doctor", "--data", e.Data)
+		return err == nil
+	})
 	e.Unchanged(before)
 }
 
