@@ -206,7 +206,7 @@ func TestAddressesThatAreNeverReached(t *testing.T) {
 func TestEmptyPolicyReachesNothing(t *testing.T) {
 	e := testenv.Start(t, testenv.Config{})
 	box := sandboxOf(t, e, api.SandboxRequest{})
-	out, _ := execIn(t, e, box.ID, `curl -s -m 5 http://proxy.golang.org/ && echo LEAK; curl -s -m 5 http://203.0.113.80/ && echo LEAK
+	out, _ := execIn(t, e, box.ID, `curl -s -m 5 http://proxy.golang.org/ && echo LEAK; curl -s -m 5 http://203.0.113.7/ && echo LEAK
 getent hosts proxy.golang.org && echo LEAK
 python3 -c "
 import socket, threading
