@@ -104,6 +104,8 @@ type Usage struct {
 	EgressDenied  int     `json:"egressDenied"`
 	BytesIn       int64   `json:"bytesIn"`
 	BytesOut      int64   `json:"bytesOut"`
+
+	Model ModelUsage `json:"model" doc:"What its agents' models charged for."`
 }
 
 // TaskList is one page of tasks, newest first.
@@ -152,4 +154,12 @@ type EgressList struct {
 type Blob struct {
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
+}
+
+// ModelUsage counts what models charged for.
+type ModelUsage struct {
+	Requests int64 `json:"requests"`
+	Input    int64 `json:"input" doc:"Tokens, cached ones included."`
+	Output   int64 `json:"output" doc:"Tokens."`
+	Cached   int64 `json:"cached" doc:"Of the input tokens."`
 }

@@ -26,13 +26,13 @@ func statusOf(r task.Reason) int {
 		return http.StatusUnprocessableEntity
 	case task.LimitSize:
 		return http.StatusRequestEntityTooLarge
-	case task.LimitTime, task.LimitMemory, task.LimitPIDs, task.LimitDisk, task.LimitOutput, task.LimitNames, task.LimitConnections:
+	case task.LimitTime, task.LimitMemory, task.LimitPIDs, task.LimitDisk, task.LimitOutput, task.LimitNames, task.LimitConnections, task.LimitInodes, task.LimitFiles, task.LimitTurns:
 		return http.StatusConflict
-	case task.PolicyDenied, task.PolicyAddress, task.PolicyNameMismatch, task.PolicyProtocol:
+	case task.PolicyDenied, task.PolicyAddress, task.PolicyNameMismatch, task.PolicyProtocol, task.PolicyCredential, task.PolicyFiles, task.PolicyCeiling:
 		return http.StatusForbidden
 	case task.EgressUnresolved, task.EgressUnreachable:
 		return http.StatusFailedDependency
-	case task.CheckoutFailed, task.SetupFailed, task.AgentFailed, task.ExportFailed, task.VerifyFailed, task.PatchFailed:
+	case task.CheckoutFailed, task.SetupFailed, task.AgentFailed, task.ModelRefused, task.ModelLimited, task.ModelFaulty, task.ModelSilent, task.ExportFailed, task.WorkspaceGone, task.VerifyFailed, task.PatchFailed:
 		return http.StatusUnprocessableEntity
 	case task.InfraSandboxLost:
 		return http.StatusGone

@@ -18,7 +18,7 @@ func apiTask(t task.Task) api.Task {
 		ID: t.ID, State: string(t.State), Reason: string(t.Reason), Text: t.Text, RequestedBy: t.RequestedBy,
 		Repo: t.Repo, Ref: t.Ref, Commit: t.Commit, Worker: t.Worker, PolicyDigest: string(t.PolicyDigest),
 		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{},
-		Usage: api.Usage(t.Usage), CreatedAt: t.CreatedAt, EndedAt: t.EndedAt,
+		Usage: apiUsage(t.Usage), CreatedAt: t.CreatedAt, EndedAt: t.EndedAt,
 	}
 	for _, st := range t.Stages {
 		out.Stages = append(out.Stages, apiStage(st))
@@ -30,6 +30,13 @@ func apiTask(t task.Task) api.Task {
 		out.Actions = append(out.Actions, api.Action(a))
 	}
 	return out
+}
+
+func apiUsage(u task.Usage) api.Usage {
+	return api.Usage{
+		Sandboxes: u.Sandboxes, WallSeconds: u.WallSeconds, EgressAllowed: u.EgressAllowed, EgressDenied: u.EgressDenied,
+		BytesIn: u.BytesIn, BytesOut: u.BytesOut, Model: api.ModelUsage(u.Model),
+	}
 }
 
 func apiStage(st task.Stage) api.Stage {

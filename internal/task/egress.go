@@ -18,8 +18,13 @@ type EgressRecord struct {
 	Port     uint16    `json:"port"`
 	Protocol string    `json:"protocol"` // "tcp", "tls", "http", "udp", "dns", "icmp"
 	SNI      string    `json:"sni,omitempty"`
-	HostName string    `json:"host,omitempty"` // of a plain HTTP request
-	Verdict  string    `json:"verdict"`        // "allowed" or "denied"
+	HostName string    `json:"host,omitempty"` // of an HTTP request
+	Method   string    `json:"method,omitempty"`
+	Path     string    `json:"path,omitempty"`    // without the query, cut at 1,024 bytes
+	Status   int       `json:"status,omitempty"`  // that the far side answered; in Done records of a request
+	Request  int64     `json:"request,omitempty"` // numbers the inspected requests of a connection from 1; 0: the record is about the connection
+	Lease    string    `json:"lease,omitempty"`   // the lease whose value was lent to it
+	Verdict  string    `json:"verdict"`           // "allowed" or "denied"
 	Reason   Reason    `json:"reason,omitempty"`
 	Rule     string    `json:"rule,omitempty"`
 	BytesIn  int64     `json:"bytesIn,omitempty"`  // into the sandbox; in Done records

@@ -1,7 +1,5 @@
 package task
 
-import "time"
-
 // Verdict is the answer to one use of a grant. The zero value denies.
 type Verdict uint8
 
@@ -25,14 +23,42 @@ type Decision struct {
 	Reason  Reason // empty when allowed
 	Rule    string // the rule that matched, such as "setup.network.allow[0]"; empty when none did
 	Private bool   // an operator-layer rule allows private, loopback and link-local addresses for this use
+
+	// Inspect says that the answer holds for the connection only: each HTTP request
+	// on it must be decided by itself, so TLS is terminated and nothing but HTTP passes.
+	Inspect bool
+	// Protocols is what may be spoken: "tls", "http", "tcp"; empty: any of them.
+	Protocols []string
+	// Credential names the credential that the matched rule lends to this request;
+	// empty: none.
+	Credential string
 }
 
-// Rule allows one host on some ports.
+// The protocols of a rule.
+const (
+	ProtocolTLS  = "tls"  // TLS, spliced: the inside and the far side speak end to end
+	ProtocolHTTP = "http" // HTTP, plain or over TLS that the gateway terminates
+	ProtocolTCP  = "tcp"  // any bytes
+)
+
+// Rule allows one host, or a pattern of hosts, on some ports, and where it says
+// more, only some requests. A rule with Methods, Paths or Credential is a rule
+// about requests: connections it matches are inspected.
 type Rule struct {
-	ID      string   `json:"id"`                // where it stands, such as "agent.network.allow[2]"
-	Host    string   `json:"host"`              // exact lowercase name without a trailing dot, or a literal IP address
-	Ports   []uint16 `json:"ports"`             // never empty; an empty list allows nothing
-	Private bool     `json:"private,omitempty"` // set by the operator layer only
+	ID         string   `json:"id"`                   // where it stands, such as "agent.network.allow[2]"
+	Host       string   `json:"host"`                 // lowercase name without a trailing dot; "*.x" one label before x, "**.x" one or more; or a literal IP address
+	Ports      []uint16 `json:"ports"`                // never empty; an empty list allows nothing
+	Protocol   string   `json:"protocol,omitempty"`   // empty: whatever is recognised
+	Methods    []string `json:"methods,omitempty"`    // upper case; empty: any
+	Paths      []string `json:"paths,omitempty"`      // "/a/b" exactly, "*" one segment, a last "**" any rest; empty: any
+	Credential string   `json:"credential,omitempty"` // lent to requests that match
+	Private    bool     `json:"private,omitempty"`    // set by the operator layer only
+	Layer      string   `json:"layer,omitempty"`      // who said it: "operator", "project", "repository", "task"
+}
+
+// Requests says whether the rule is about HTTP requests, not connections alone.
+func (r Rule) Requests() bool {
+	return r.Protocol == ProtocolHTTP || len(r.Methods) > 0 || len(r.Paths) > 0 || r.Credential != ""
 }
 
 // Grant is what one stage in one sandbox may reach. It is decided once, by
@@ -43,47 +69,19 @@ type Grant struct {
 	Sandbox      string    `json:"sandbox"`
 	PolicyDigest Digest    `json:"policyDigest,omitempty"`
 	Rules        []Rule    `json:"rules,omitempty"`
+	Leases       []Lease   `json:"leases,omitempty"`
 }
 
-// Limits bound one sandbox and its commands. Zero means the default of
-// DefaultLimits, never "unlimited".
-type Limits struct {
-	MilliCPU int64         `json:"milliCPU,omitempty"` // thousandths of a core
-	Memory   int64         `json:"memory,omitempty"`   // bytes, all processes and the sandbox's own kernel
-	PIDs     int64         `json:"pids,omitempty"`     // processes of the workload's user
-	Disk     int64         `json:"disk,omitempty"`     // bytes written to workspace, HOME, /tmp and the root layer together
-	Output   int64         `json:"output,omitempty"`   // bytes of output of one command
-	Time     time.Duration `json:"time,omitempty"`     // wall time of one command
-}
-
-// DefaultLimits are the limits of a sandbox whose request names none.
-func DefaultLimits() Limits {
-	return Limits{
-		MilliCPU: 2000, Memory: 4 << 30, PIDs: 4096, Disk: 10 << 30,
-		Output: 1 << 30, Time: time.Hour,
-	}
-}
-
-// WithDefaults returns l with each zero field set from DefaultLimits.
-func (l Limits) WithDefaults() Limits {
-	d := DefaultLimits()
-	if l.MilliCPU <= 0 {
-		l.MilliCPU = d.MilliCPU
-	}
-	if l.Memory <= 0 {
-		l.Memory = d.Memory
-	}
-	if l.PIDs <= 0 {
-		l.PIDs = d.PIDs
-	}
-	if l.Disk <= 0 {
-		l.Disk = d.Disk
-	}
-	if l.Output <= 0 {
-		l.Output = d.Output
-	}
-	if l.Time <= 0 {
-		l.Time = d.Time
-	}
-	return l
+// Lease lends one credential to one stage of one sandbox. It never holds the
+// real value: who may use it asks the control plane for it by ID.
+type Lease struct {
+	ID          string   `json:"id"` // "l-" and 16 characters of lowercase base32
+	Credential  string   `json:"credential"`
+	Header      string   `json:"header"`           // canonical name of the header that carries it, such as "X-Api-Key"
+	Prefix      string   `json:"prefix,omitempty"` // before the value in the header, such as "Bearer "
+	Placeholder string   `json:"placeholder"`      // what the sandbox sees instead of the value
+	Hosts       []string `json:"hosts"`            // what the credential itself is bound to, patterns as in Rule; empty: nothing
+	Ports       []uint16 `json:"ports"`
+	Methods     []string `json:"methods,omitempty"` // empty: any
+	Paths       []string `json:"paths,omitempty"`   // empty: any
 }

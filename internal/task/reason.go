@@ -39,13 +39,19 @@ const (
 	LimitOutput      Reason = "limit.output"
 	LimitNames       Reason = "limit.names"
 	LimitConnections Reason = "limit.connections"
-	LimitSize        Reason = "limit.size" // an upload or an output is larger than allowed
+	LimitSize        Reason = "limit.size"   // an upload or an output is larger than allowed
+	LimitInodes      Reason = "limit.inodes" // files, folders and links
+	LimitFiles       Reason = "limit.files"  // open files of a process
+	LimitTurns       Reason = "limit.turns"  // turns of an agent's loop
 
 	// Policy.
 	PolicyDenied       Reason = "policy.denied"        // no rule allows it
 	PolicyAddress      Reason = "policy.address"       // the name's address is never reachable (metadata, private, ours)
 	PolicyNameMismatch Reason = "policy.name_mismatch" // the names (address, SNI, Host) disagree
 	PolicyProtocol     Reason = "policy.protocol"      // a protocol that is not policed (UDP, QUIC, ICMP)
+	PolicyCredential   Reason = "policy.credential"    // a credential that is not lent to this use, or another one in its place
+	PolicyFiles        Reason = "policy.files"         // a path of the workspace that may not be written or read
+	PolicyCeiling      Reason = "policy.ceiling"       // the request asks for more than a higher layer allows
 	EgressUnresolved   Reason = "egress.unresolved"    // allowed, but the name has no address outside
 	EgressUnreachable  Reason = "egress.unreachable"   // allowed, but the upstream did not answer
 
@@ -53,9 +59,14 @@ const (
 	CheckoutFailed Reason = "checkout.failed"
 	SetupFailed    Reason = "setup.failed"
 	AgentFailed    Reason = "agent.failed"
+	ModelRefused   Reason = "agent.model_refused" // the model's server said 400, 401, 403 or 404
+	ModelLimited   Reason = "agent.model_limited" // it said 429 until no try was left
+	ModelFaulty    Reason = "agent.model_faulty"  // it said 5xx, or garbage, until no try was left
+	ModelSilent    Reason = "agent.model_silent"  // it said nothing in time
 	ExportFailed   Reason = "export.failed"
 	VerifyFailed   Reason = "verify.failed"
-	PatchFailed    Reason = "verify.patch" // the patch does not apply to a clean checkout
+	PatchFailed    Reason = "verify.patch"     // the patch does not apply to a clean checkout
+	WorkspaceGone  Reason = "export.workspace" // the agent removed the workspace's repository or made it unreadable
 
 	ApprovalExpired Reason = "approval.expired"
 	Cancelled       Reason = "cancelled"

@@ -78,6 +78,10 @@ type Spec struct {
 	Setup  string    `json:"setup,omitempty"`  // shell command run before the agent; empty: none
 	Verify string    `json:"verify,omitempty"` // shell command that judges the patch; empty: the verify stage is skipped
 	Policy string    `json:"policy,omitempty"` // the policy file's text (YAML); empty: nothing is allowed
+
+	Project string   `json:"project,omitempty"` // whose policy layer applies; empty: none
+	Report  string   `json:"report,omitempty"`  // path of the verify command's JUnit XML, relative to the workspace; empty: its exit code is the report
+	Files   []string `json:"files,omitempty"`   // globs of further files to keep, relative to the agent's workspace
 }
 
 // Repo names the source. Exactly one of URL and Bundle is set.
@@ -86,12 +90,6 @@ type Repo struct {
 	Bundle Digest `json:"bundle,omitempty"` // a git bundle uploaded before
 	Name   string `json:"name,omitempty"`   // for people: the path or URL the user gave
 	Ref    string `json:"ref,omitempty"`    // branch, tag or commit; empty: HEAD
-}
-
-// AgentSpec says what works on the repository.
-type AgentSpec struct {
-	Name string   `json:"name"`           // "command" is the only kind now
-	Argv []string `json:"argv,omitempty"` // of agent "command"
 }
 
 // Task is one request and what became of it.
@@ -156,6 +154,8 @@ type Usage struct {
 	EgressDenied  int     `json:"egressDenied"`
 	BytesIn       int64   `json:"bytesIn"`  // into sandboxes, through the gateway
 	BytesOut      int64   `json:"bytesOut"` // out of sandboxes, through the gateway
+
+	Model ModelUsage `json:"model"`
 }
 
 // Event is one thing that happened to a task, in order, for those who watch.
@@ -163,6 +163,6 @@ type Event struct {
 	Seq  int64     `json:"seq"` // per task, from 1, without gaps
 	Task string    `json:"task"`
 	Time time.Time `json:"time"`
-	Type string    `json:"type"` // "task", "stage", "output", "egress"
-	Data any       `json:"data"` // a Task without lists, a Stage, an Output or an EgressRecord
+	Type string    `json:"type"` // "task", "stage", "output", "egress", "agent", "files"
+	Data any       `json:"data"` // a Task without lists, a Stage, an Output, an EgressRecord, an AgentEvent or a FileDenial
 }
