@@ -76,7 +76,7 @@ func TestLimitsAreNeverUnlimited(t *testing.T) {
 	if got := negative.WithDefaults(); got != d {
 		t.Errorf("negative limits become %+v, want %+v", got, d)
 	}
-	set := Limits{MilliCPU: 1, Memory: 2, PIDs: 3, Disk: 4, Output: 5, Time: 6}
+	set := Limits{MilliCPU: 1, Memory: 2, PIDs: 3, Disk: 4, Inodes: 7, Files: 8, Output: 5, Time: 6, Names: 9, Connections: 10}
 	if got := set.WithDefaults(); got != set {
 		t.Errorf("%+v becomes %+v", set, got)
 	}
