@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,21 +16,95 @@ type Use struct {
 	Port    uint16
 }
 
-// Decide answers one use of a grant. The answer is allowed only when a rule
-// names exactly this host and port; everything else, the zero grant and a use
-// that names both or neither of name and address included, is denied.
+// Decide answers one connection asked for under a grant. It is allowed only
+// when a rule's host or host pattern and ports stand for it; everything else,
+// the zero grant and a use that names both or neither of name and address
+// included, is denied. Where any such rule is about requests, Inspect says that
+// each request must be decided by DecideRequest.
 func Decide(grant task.Grant, use Use) task.Decision {
-	denied := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}
-	host, ok := use.host()
-	if !ok || use.Port == 0 {
-		return denied
-	}
-	for _, rule := range grant.Rules {
-		if ruleHost(rule.Host) == host && slices.Contains(rule.Ports, use.Port) {
-			return task.Decision{Verdict: task.Allowed, Rule: rule.ID, Private: rule.Private}
+	return decide(candidates(grant.Rules, use))
+}
+
+// DecideRequest answers one HTTP request on a connection: rules that lend a
+// credential come first, then the others, each in the order of the file. Where
+// any rule for the connection names paths, a path that could be read in two
+// ways is denied, whatever the rules.
+func DecideRequest(grant task.Grant, use Use, q Request) task.Decision {
+	return decideRequest(candidates(grant.Rules, use), q)
+}
+
+// candidates are the rules that stand for the use, in their order.
+func candidates(rules []task.Rule, use Use) iter.Seq[*task.Rule] {
+	return func(yield func(*task.Rule) bool) {
+		text, ok := use.host()
+		if !ok || use.Port == 0 {
+			return
+		}
+		h := newHost(text)
+		for i := range rules {
+			if slices.Contains(rules[i].Ports, use.Port) && matchHost(ruleHost(rules[i].Host), h) && !yield(&rules[i]) {
+				return
+			}
 		}
 	}
-	return denied
+}
+
+func decide(rules iter.Seq[*task.Rule]) task.Decision {
+	d := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}
+	anyProtocol := false
+	for rule := range rules {
+		if d.Verdict != task.Allowed {
+			d = task.Decision{Verdict: task.Allowed, Rule: rule.ID}
+		}
+		d.Private = d.Private || rule.Private
+		d.Inspect = d.Inspect || rule.Requests()
+		switch {
+		case spoken(rule) == "":
+			anyProtocol = true
+		case !slices.Contains(d.Protocols, spoken(rule)):
+			d.Protocols = append(d.Protocols, spoken(rule))
+		}
+	}
+	if anyProtocol {
+		d.Protocols = nil
+	}
+	slices.Sort(d.Protocols)
+	return d
+}
+
+// spoken is the protocol that a rule allows: one about requests allows HTTP
+// only, also where it doesn't say so.
+func spoken(rule *task.Rule) string {
+	if rule.Protocol == "" && rule.Requests() {
+		return task.ProtocolHTTP
+	}
+	return rule.Protocol
+}
+
+func decideRequest(rules iter.Seq[*task.Rule], q Request) task.Decision {
+	denied := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}
+	if !q.valid() {
+		return denied
+	}
+	var found *task.Rule
+	private, paths := false, false
+	for rule := range rules {
+		private, paths = private || rule.Private, paths || len(rule.Paths) > 0
+		// A rule for spliced TLS or for any bytes says nothing about requests.
+		if rule.Protocol != "" && rule.Protocol != task.ProtocolHTTP || !q.matches(rule.Methods, rule.Paths) {
+			continue
+		}
+		if found == nil || found.Credential == "" && rule.Credential != "" {
+			found = rule
+		}
+	}
+	if found == nil || paths && !cleanPath(q.Path) {
+		return denied
+	}
+	return task.Decision{
+		Verdict: task.Allowed, Rule: found.ID, Private: private, Inspect: true,
+		Protocols: []string{task.ProtocolHTTP}, Credential: found.Credential,
+	}
 }
 
 // host is the canonical form of what the use names.

@@ -41,7 +41,7 @@ func TestCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Plan{
-		Limits: task.Limits{MilliCPU: 1500, Memory: 512 << 20, PIDs: 256, Disk: 2 << 30, Output: 64 << 20, Time: 10 * time.Minute},
+		Limits: task.Limits{MilliCPU: 1500, Memory: 512 << 20, PIDs: 256, Disk: 2 << 30, Output: 64 << 20, Time: 10 * time.Minute}.WithDefaults(),
 		Rules: map[task.StageName][]task.Rule{
 			task.Setup: {
 				{ID: "setup.network.allow[0]", Host: "proxy.example.com", Ports: []uint16{443}},

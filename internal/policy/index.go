@@ -1,0 +1,89 @@
+package policy
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// Index answers as Decide and DecideRequest do, for a grant that is asked
+// often: what a decision costs follows from the rules for its host, not from
+// the length of the grant. The zero Index denies everything. It is not changed
+// after it is made and may be used by many at once.
+type Index struct {
+	rules  []task.Rule
+	exact  map[string][]int // by canonical host
+	single map[string][]int // by x of "*.x"
+	deep   map[string][]int // by x of "**.x"
+}
+
+// NewIndex makes the index of a grant's rules, which the caller no longer
+// changes.
+func NewIndex(grant task.Grant) *Index {
+	x := &Index{rules: grant.Rules, exact: map[string][]int{}, single: map[string][]int{}, deep: map[string][]int{}}
+	for i := range x.rules {
+		host := ruleHost(x.rules[i].Host)
+		if !isPattern(host) {
+			x.exact[host] = append(x.exact[host], i)
+			continue
+		}
+		switch base, deep, ok := cutPattern(host); {
+		case ok && deep:
+			x.deep[base] = append(x.deep[base], i)
+		case ok:
+			x.single[base] = append(x.single[base], i)
+		}
+	}
+	return x
+}
+
+// Decide answers as the function Decide does.
+func (x *Index) Decide(use Use) task.Decision { return decide(x.candidates(use)) }
+
+// DecideRequest answers as the function DecideRequest does.
+func (x *Index) DecideRequest(use Use, q Request) task.Decision {
+	return decideRequest(x.candidates(use), q)
+}
+
+func (x *Index) candidates(use Use) iter.Seq[*task.Rule] {
+	return func(yield func(*task.Rule) bool) {
+		text, ok := use.host()
+		if !ok || use.Port == 0 {
+			return
+		}
+		for _, i := range x.found(newHost(text)) {
+			if slices.Contains(x.rules[i].Ports, use.Port) && !yield(&x.rules[i]) {
+				return
+			}
+		}
+	}
+}
+
+// found are the numbers of the rules that stand for the host, in the order of
+// the file.
+func (x *Index) found(h host) []int {
+	found := x.exact[h.text]
+	if !h.name {
+		return found
+	}
+	first := true
+	for rest := h.text; ; first = false {
+		_, base, more := strings.Cut(rest, ".")
+		if !more {
+			break
+		}
+		if first {
+			found = slices.Concat(found, x.single[base])
+		}
+		if more := x.deep[base]; len(more) > 0 {
+			found = slices.Concat(found, more)
+		}
+		rest = base
+	}
+	if len(found) > len(x.exact[h.text]) { // else it is the index's own, which is in order
+		slices.Sort(found)
+	}
+	return found
+}
