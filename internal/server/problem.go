@@ -40,7 +40,9 @@ func statusOf(r task.Reason) int {
 		return http.StatusServiceUnavailable
 	case task.InfraStorage:
 		return http.StatusInsufficientStorage
-	case task.InfraInternal, task.InfraExhausted, task.InfraSandboxCreate, task.InfraMachine:
+	case task.LimitRequests:
+		return http.StatusTooManyRequests
+	case task.InfraInternal, task.InfraExhausted, task.InfraSandboxCreate, task.InfraMachine, task.InfraVault:
 		return http.StatusInternalServerError
 	}
 	return http.StatusInternalServerError

@@ -22,6 +22,7 @@ const (
 	InfraInternal        Reason = "infra.internal"  // a fault of ours
 	InfraMachine         Reason = "infra.machine"   // the machine lacks what sandboxes need, or something is in the way
 	InfraExhausted       Reason = "infra.exhausted" // every attempt ended with infra.*
+	InfraVault           Reason = "infra.vault"     // the vault's key is lost or another one, or a row of the vault was altered; a person must mend it
 
 	// Input: the request cannot be carried out as it stands.
 	InputInvalid    Reason = "input.invalid"      // a field is wrong; the text names it
@@ -39,10 +40,11 @@ const (
 	LimitOutput      Reason = "limit.output"
 	LimitNames       Reason = "limit.names"
 	LimitConnections Reason = "limit.connections"
-	LimitSize        Reason = "limit.size"   // an upload or an output is larger than allowed
-	LimitInodes      Reason = "limit.inodes" // files, folders and links
-	LimitFiles       Reason = "limit.files"  // open files of a process
-	LimitTurns       Reason = "limit.turns"  // turns of an agent's loop
+	LimitSize        Reason = "limit.size"     // an upload or an output is larger than allowed
+	LimitInodes      Reason = "limit.inodes"   // files, folders and links
+	LimitFiles       Reason = "limit.files"    // open files of a process
+	LimitTurns       Reason = "limit.turns"    // turns of an agent's loop
+	LimitRequests    Reason = "limit.requests" // asked more often than allowed; wait and ask again
 
 	// Policy.
 	PolicyDenied       Reason = "policy.denied"        // no rule allows it
@@ -80,9 +82,10 @@ func (r Reason) Class() string {
 }
 
 // Retryable says whether the control plane may try again with a new attempt.
-// Only infrastructure is retried, and not when the attempts are used up.
+// Only infrastructure is retried, and not when the attempts are used up or only
+// a person can mend it.
 func (r Reason) Retryable() bool {
-	return r.Class() == "infra" && r != InfraExhausted
+	return r.Class() == "infra" && r != InfraExhausted && r != InfraVault
 }
 
 // ExitCode is the exit code of `cofferdam run` and `task` for a task that ended

@@ -1,0 +1,73 @@
+package task
+
+import "time"
+
+// KindHeader is a credential that one request header carries as it is. It is
+// the only kind now.
+const KindHeader = "header"
+
+// Credential is what is known of a credential of the vault, without its value:
+// whose it is, how it is carried, and what it is bound to. Nothing but Used and
+// Revoked changes after it was added.
+type Credential struct {
+	ID       string     `json:"id"` // "c-" and 16 characters of lowercase base32
+	Name     string     `json:"name"`
+	Owner    string     `json:"owner"`
+	Shared   bool       `json:"shared,omitempty"` // everyone's tasks may use it
+	Kind     string     `json:"kind"`
+	Header   string     `json:"header"`           // canonical
+	Prefix   string     `json:"prefix,omitempty"` // before the value in the header
+	Hosts    []string   `json:"hosts"`            // patterns as in Rule; never empty
+	Ports    []uint16   `json:"ports"`            // never empty
+	Methods  []string   `json:"methods,omitempty"`
+	Paths    []string   `json:"paths,omitempty"`
+	Env      string     `json:"env,omitempty"`   // the variable that gets the placeholder; empty: none
+	Shape    string     `json:"shape,omitempty"` // what the placeholder begins with, such as "sk-ant-api03-"
+	Created  time.Time  `json:"created"`
+	LastUsed *time.Time `json:"lastUsed,omitempty"` // lent to a gateway or to our own loop
+	Revoked  *time.Time `json:"revoked,omitempty"`
+}
+
+// UsableBy says whether tasks of the user may be lent the credential.
+func (c Credential) UsableBy(user string) bool {
+	return user != "" && c.Revoked == nil && (c.Shared || c.Owner == user)
+}
+
+// Lent is a lease with what is recorded of it: the credential for one stage of
+// one sandbox, from when until when.
+type Lent struct {
+	Lease
+	CredentialID string    `json:"credentialId"`
+	Kind         string    `json:"kind"`
+	Env          string    `json:"env,omitempty"` // the variable that gets the placeholder
+	Task         string    `json:"task"`
+	Attempt      int       `json:"attempt"`
+	Stage        StageName `json:"stage"`
+	Sandbox      string    `json:"sandbox"`
+	// Count is how often it was made, from 1: a stage that is taken up again has
+	// the same lease again.
+	Count int        `json:"count"`
+	From  time.Time  `json:"from"`
+	Until *time.Time `json:"until,omitempty"` // nil while it lasts
+	Ended string     `json:"ended,omitempty"` // why: one of the Ended constants
+}
+
+// Why a lease ended.
+const (
+	EndedStage     = "stage"     // its stage ended
+	EndedTask      = "task"      // its task ended
+	EndedCancelled = "cancelled" // its task was cancelled
+	EndedRevoked   = "revoked"   // its credential was revoked or removed
+)
+
+// Active says whether the lease may be used.
+func (l Lent) Active() bool { return l.ID != "" && l.Until == nil }
+
+// LeaseUse says for which stage of which sandbox credentials are lent.
+type LeaseUse struct {
+	Task    string
+	Attempt int
+	Stage   StageName
+	Sandbox string
+	Who     string // the task's requester
+}
