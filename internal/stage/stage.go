@@ -64,6 +64,11 @@ type Facts interface {
 	AddSandbox(ctx context.Context, id string, spec sandbox.Spec) error
 	// SandboxesOf lists every sandbox the task ever had.
 	SandboxesOf(ctx context.Context, id string) ([]sandbox.Spec, error)
+	// AddAgentEvent tells what an agent said or did, once per task and key: a
+	// known key changes nothing. A "usage" event adds to the task's usage of
+	// models; the usage of an "end" event is a total and is not added. Text and
+	// input beyond 16 KiB are cut, and bytes that are not UTF-8 are replaced.
+	AddAgentEvent(ctx context.Context, id, key string, e task.AgentEvent) error
 }
 
 // TaskUpdate says what to change; empty fields stay.
@@ -125,4 +130,9 @@ type Plan struct {
 	Limits  task.Limits
 	Rules   map[task.StageName][]task.Rule // checkout, setup, agent, verify
 	Timeout map[task.StageName]time.Duration
+	Files   task.FileRules // of the agent stage
+	Sudo    bool           // the workload may become root inside its sandbox
+
+	Repository task.RepositoryAsk // what the repository's layer may say, and says, in place of what the request leaves out
+	Narrowed   []string           // what the repository's layer asked for and is not given, a line each
 }
