@@ -38,8 +38,8 @@ func (s *Store) taskEvent(ctx context.Context, tx bun.Tx, id string) error {
 }
 
 // Events returns at most limit events numbered higher than after, in order. Data
-// is a task.Task without lists, a task.Stage, a task.Output or a
-// task.EgressRecord, as Type says.
+// is a task.Task without lists, a task.Stage, a task.Output, a
+// task.EgressRecord or a task.AgentEvent, as Type says.
 func (s *Store) Events(ctx context.Context, taskID string, after int64, limit int) ([]task.Event, error) {
 	if _, err := oneTask(ctx, s.read, taskID); err != nil {
 		return nil, s.failure("read events", err)
@@ -70,6 +70,8 @@ func (r eventRow) decode() (any, error) {
 		return decodeAs[task.Output](r.Data)
 	case "egress":
 		return decodeAs[task.EgressRecord](r.Data)
+	case "agent":
+		return decodeAs[task.AgentEvent](r.Data)
 	}
 	return json.RawMessage(r.Data), nil // of a newer program
 }

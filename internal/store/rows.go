@@ -34,6 +34,10 @@ type taskRow struct {
 	EgressDenied    int64  `bun:"egress_denied"`
 	BytesIn         int64  `bun:"bytes_in"`
 	BytesOut        int64  `bun:"bytes_out"`
+	ModelRequests   int64  `bun:"model_requests"`
+	ModelInput      int64  `bun:"model_input"`
+	ModelOutput     int64  `bun:"model_output"`
+	ModelCached     int64  `bun:"model_cached"`
 	CreatedAt       int64  `bun:"created_at"`
 	StartedAt       *int64 `bun:"started_at"`
 	EndedAt         *int64 `bun:"ended_at"`
@@ -51,6 +55,7 @@ func (r taskRow) task(now time.Time) (task.Task, error) {
 		Usage: task.Usage{
 			Sandboxes: int(r.Sandboxes), EgressAllowed: int(r.EgressAllowed), EgressDenied: int(r.EgressDenied),
 			BytesIn: r.BytesIn, BytesOut: r.BytesOut,
+			Model: task.ModelUsage{Requests: r.ModelRequests, Input: r.ModelInput, Output: r.ModelOutput, Cached: r.ModelCached},
 		},
 		CreatedAt: moment(r.CreatedAt), EndedAt: optional(r.EndedAt),
 	}

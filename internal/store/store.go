@@ -48,6 +48,7 @@ type Store struct {
 var (
 	_ stage.Facts = (*Store)(nil)
 	_ stage.Logs  = (*Store)(nil)
+	_ stage.Turns = (*Store)(nil)
 )
 
 // Open opens the database, or makes one where there is none, and brings its

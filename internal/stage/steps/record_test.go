@@ -33,6 +33,19 @@ type desk struct {
 	blobs   map[task.Digest][]byte
 	audit   map[string]string // key → kind
 	receipt int
+	agent   map[string]task.AgentEvent
+}
+
+func (d *desk) AddAgentEvent(_ context.Context, _, key string, e task.AgentEvent) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.agent == nil {
+		d.agent = map[string]task.AgentEvent{}
+	}
+	if _, known := d.agent[key]; !known {
+		d.agent[key] = e
+	}
+	return nil
 }
 
 func (d *desk) Task(_ context.Context, id string) (task.Task, error) {
