@@ -1,0 +1,65 @@
+// Package claude runs Anthropic's Claude Code.
+//
+// Its permission prompts are off: the sandbox is the boundary. Its exit code 0
+// is not believed alone, since a refusal of the model's server can end with
+// subtype "success" and is_error set.
+package claude
+
+import (
+	"strconv"
+
+	"github.com/cofferdam/cofferdam/internal/agent"
+	"github.com/cofferdam/cofferdam/internal/agent/catalog"
+	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// Harness is a stage.Harness.
+type Harness struct {
+	spec     task.AgentSpec
+	provider task.Provider
+	pack     string
+}
+
+// New checks the spec.
+func New(spec task.AgentSpec) (stage.Harness, error) {
+	provider, err := agent.Provider(spec, "anthropic")
+	if err != nil {
+		return nil, err
+	}
+	pack, err := agent.Package(spec)
+	if err != nil {
+		return nil, err
+	}
+	return &Harness{spec, provider, pack}, agent.NoArgv(spec)
+}
+
+// Package implements stage.Harness.
+func (h *Harness) Package() string { return h.pack }
+
+// Start implements stage.Harness.
+func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
+	argv := []string{
+		catalog.Program("claude"), "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
+	}
+	if h.spec.Model != "" {
+		argv = append(argv, "--model="+h.spec.Model)
+	}
+	if run.Session != "" {
+		argv = append(argv, "--resume="+run.Session)
+	}
+	env := []string{
+		"ANTHROPIC_BASE_URL=" + h.provider.URL, h.provider.Env + "=" + agent.Key(run),
+		"CLAUDE_CODE_MAX_RETRIES=2", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+		"DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1",
+	}
+	if run.Silence > 0 {
+		env = append(env, "API_TIMEOUT_MS="+strconv.FormatInt(run.Silence.Milliseconds(), 10))
+	}
+	return agent.Prompted(run, argv, env), nil
+}
+
+// Read implements stage.Harness.
+func (h *Harness) Read(emit func(task.AgentEvent)) stage.HarnessReader {
+	return agent.NewReader(&dialect{}, emit)
+}

@@ -1,0 +1,74 @@
+// Package codex runs OpenAI's Codex.
+//
+// Its own sandbox is off, since it runs in one. It gets a provider of our own
+// naming: the built-in one ignores a base URL from the environment and tries
+// WebSockets first. Plugins and analytics are off, or it calls hosts that no
+// policy names.
+package codex
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/cofferdam/cofferdam/internal/agent"
+	"github.com/cofferdam/cofferdam/internal/agent/catalog"
+	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// Harness is a stage.Harness.
+type Harness struct {
+	spec     task.AgentSpec
+	provider task.Provider
+	pack     string
+}
+
+// New checks the spec.
+func New(spec task.AgentSpec) (stage.Harness, error) {
+	provider, err := agent.Provider(spec, "openai")
+	if err != nil {
+		return nil, err
+	}
+	pack, err := agent.Package(spec)
+	if err != nil {
+		return nil, err
+	}
+	return &Harness{spec, provider, pack}, agent.NoArgv(spec)
+}
+
+// Package implements stage.Harness.
+func (h *Harness) Package() string { return h.pack }
+
+// Start implements stage.Harness.
+func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
+	argv := []string{catalog.Program("codex"), "exec"}
+	if run.Session != "" {
+		argv = append(argv, "resume")
+	}
+	idle := ""
+	if run.Silence > 0 {
+		idle = fmt.Sprintf(",stream_idle_timeout_ms=%d", run.Silence.Milliseconds())
+	}
+	// strconv.Quote writes a TOML basic string for what can stand in a URL.
+	argv = append(
+		argv, "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--disable", "plugins",
+		"-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false", "-c", `model_provider="cofferdam"`,
+		"-c", fmt.Sprintf(`model_providers.cofferdam={name="cofferdam",base_url=%s,env_key=%s,wire_api="responses",request_max_retries=2,stream_max_retries=2%s}`,
+			strconv.Quote(h.provider.URL), strconv.Quote(h.provider.Env), idle),
+	)
+	if h.spec.Model != "" {
+		argv = append(argv, "--model="+h.spec.Model)
+	}
+	if run.Session != "" {
+		argv = append(argv, run.Session)
+	}
+	argv = append(argv, "-") // the prompt is its standard input
+	// Not beneath /tmp, where it refuses to work.
+	env := []string{h.provider.Env + "=" + agent.Key(run), "CODEX_HOME=/home/agent/.codex"}
+	return agent.Prompted(run, argv, env, stage.HarnessFile{Path: ".codex/config.toml"}), nil
+}
+
+// Read implements stage.Harness.
+func (h *Harness) Read(emit func(task.AgentEvent)) stage.HarnessReader {
+	return agent.NewReader(&dialect{}, emit)
+}

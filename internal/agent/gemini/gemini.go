@@ -1,0 +1,64 @@
+// Package gemini runs Google's Gemini CLI. It is JavaScript and runs on the
+// sandbox's own node.
+package gemini
+
+import (
+	"github.com/cofferdam/cofferdam/internal/agent"
+	"github.com/cofferdam/cofferdam/internal/agent/catalog"
+	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// defaultModel is asked when the spec names none: without one, another model is
+// asked first which to take.
+const defaultModel = "gemini-2.5-pro"
+
+// Settings are needed: a base URL in the environment alone selects another kind
+// of sign-in.
+const Settings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
+	`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"privacy":{"usageStatisticsEnabled":false}}` + "\n"
+
+// Harness is a stage.Harness.
+type Harness struct {
+	spec     task.AgentSpec
+	provider task.Provider
+	pack     string
+}
+
+// New checks the spec.
+func New(spec task.AgentSpec) (stage.Harness, error) {
+	provider, err := agent.Provider(spec, "google")
+	if err != nil {
+		return nil, err
+	}
+	pack, err := agent.Package(spec)
+	if err != nil {
+		return nil, err
+	}
+	return &Harness{spec, provider, pack}, agent.NoArgv(spec)
+}
+
+// Package implements stage.Harness.
+func (h *Harness) Package() string { return h.pack }
+
+// Start implements stage.Harness.
+func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
+	model := h.spec.Model
+	if model == "" {
+		model = defaultModel
+	}
+	argv := []string{"node", catalog.Program("gemini"), "-m", model, "--skip-trust", "--yolo", "--output-format", "stream-json"}
+	if run.Session != "" {
+		argv = append(argv, "--resume", run.Session)
+	}
+	env := []string{
+		h.provider.Env + "=" + agent.Key(run), "GOOGLE_GEMINI_BASE_URL=" + h.provider.URL,
+		"GEMINI_CLI_NO_RELAUNCH=1", "GEMINI_CLI_TRUST_WORKSPACE=true",
+	}
+	return agent.Prompted(run, argv, env, stage.HarnessFile{Path: ".gemini/settings.json", Data: []byte(Settings)}), nil
+}
+
+// Read implements stage.Harness.
+func (h *Harness) Read(emit func(task.AgentEvent)) stage.HarnessReader {
+	return agent.NewReader(&dialect{}, emit)
+}

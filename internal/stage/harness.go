@@ -1,0 +1,64 @@
+package stage
+
+import (
+	"time"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// Harnesses knows the agents that are programs of their own and run inside a
+// sandbox. Implemented by agent.
+type Harnesses interface {
+	// Find returns how the agent of spec is run. A name that is none of theirs, and
+	// a version or a provider that can't be, is a *task.Failure with
+	// task.InputInvalid that names the field.
+	Find(spec task.AgentSpec) (Harness, error)
+}
+
+// Harness is how one agent's program is run. It does no I/O.
+type Harness interface {
+	// Package is what must be installed on the worker, "name@version"; empty:
+	// nothing.
+	Package() string
+	// Start says what to run.
+	Start(run HarnessRun) (HarnessStart, error)
+	// Read begins to read what one command of it writes. emit is called for each
+	// event in order, with its Time not set.
+	Read(emit func(task.AgentEvent)) HarnessReader
+}
+
+// HarnessRun is what a harness is started for.
+type HarnessRun struct {
+	Prompt      string
+	Placeholder string        // stands for the key of the model's server; empty: none is lent
+	Session     string        // to go on with, from HarnessEnd; empty: begin a new one
+	Silence     time.Duration // how long the model's server may say nothing
+}
+
+// HarnessStart is the command that runs it.
+type HarnessStart struct {
+	Argv  []string
+	Env   []string      // KEY=VALUE
+	Files []HarnessFile // beneath HOME, there before it starts
+}
+
+// HarnessFile is a file that a harness reads.
+type HarnessFile struct {
+	Path string // relative to HOME, clean
+	Data []byte
+}
+
+// HarnessReader reads what a harness writes. Every byte of it is hostile.
+type HarnessReader interface {
+	// Output takes the next bytes of standard output (fd 1) or standard error (2).
+	Output(fd int, b []byte)
+	// End says that there is no more, how the command ended (-1: not by an exit of
+	// its own), and gives what came of it.
+	End(exit int) HarnessEnd
+}
+
+// HarnessEnd is what came of a harness's run.
+type HarnessEnd struct {
+	Session string        // by which it can be gone on with; empty: it can't
+	Failure *task.Failure // nil: it ended well
+}
