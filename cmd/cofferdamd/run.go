@@ -17,6 +17,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/boot"
+	"github.com/cofferdam/cofferdam/internal/credential"
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/output"
@@ -107,6 +108,8 @@ type plane struct {
 	store      *store.Store
 	key        *audit.Key
 	audit      *audit.Log
+	vault      *credential.Vault
+	leases     *credential.Leases
 	blobs      *output.Blobs
 	policies   policies
 	identities *identity.Identities
@@ -142,6 +145,10 @@ func (p *plane) open(ctx context.Context) error {
 	if p.audit, err = audit.Open(ctx, audit.Options{Store: p.store.Audit(), Key: p.key}); err != nil {
 		return err
 	}
+	if p.vault, err = credential.Open(ctx, keys, p.store, time.Now); err != nil {
+		return err
+	}
+	p.leases = credential.NewLeases(p.vault, p.store, p.audit, time.Now)
 	if p.blobs, err = output.Open(filepath.Join(p.dir, "blobs")); err != nil {
 		return err
 	}
@@ -183,7 +190,7 @@ func (p *plane) connect(ctx context.Context) error {
 	})
 	p.fleet = fleet.New(p.registry, fleet.Options{})
 	work := steps.New(steps.Deps{
-		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: p.policies,
+		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: p.policies, Leases: p.leases,
 		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
 	o := temporal.Options{

@@ -29,6 +29,7 @@ func Rooms() map[string]Room {
 		"internal/output":              {Rooms: []string{task}, Foreign: []string{"gocloud.dev"}},
 		"internal/store":               {Rooms: []string{task, sandbox, stage, "internal/audit", "internal/identity"}, Foreign: []string{"github.com/uptrace/bun", "github.com/pressly/goose/v3", "modernc.org/sqlite"}},
 		"internal/identity":            {Rooms: []string{task}},
+		"internal/credential":          {Rooms: []string{task}, Not: []string{"os/exec", "net", "net/http"}},
 		"internal/boot":                {Foreign: []string{"golang.org/x/sys"}},
 		"internal/egress/egresstest":   {Rooms: []string{task, "internal/egress"}, Any: true},
 		"internal/fleet":               {Rooms: []string{task, sandbox, stage}, Foreign: []string{"github.com/hashicorp/yamux"}},
@@ -47,7 +48,7 @@ func Programs() map[string]Program {
 	return map[string]Program{
 		"cofferdam": {Not: append([]string{
 			"internal/server", "internal/store", "internal/stage", "internal/sandbox", "internal/guest", "internal/egress",
-			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv",
+			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv", "internal/credential",
 		}, vendors...)},
 		"cofferdamd": {Not: []string{
 			"gvisor.dev", "internal/sandbox/gvisor", "internal/sandbox/ledger", "internal/guest", "internal/egress", "internal/worker",
@@ -58,7 +59,7 @@ func Programs() map[string]Program {
 			"internal/server", "internal/identity", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
 		}},
 		"cofferdam-gateway": {Not: []string{
-			"internal/sandbox/gvisor", "internal/guest", "internal/store", "internal/stage", "internal/server", "internal/audit", "internal/output",
+			"internal/sandbox/gvisor", "internal/guest", "internal/store", "internal/stage", "internal/server", "internal/audit", "internal/output", "internal/credential",
 			"internal/fleet", "internal/worker", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
 		}},
 		"cofferdam-guest": {Not: []string{

@@ -17,6 +17,9 @@ func (w *Work) admit(ctx context.Context, r *run) error {
 	if err := checkSpec(r.task.Spec); err != nil {
 		return err
 	}
+	if err := w.Leases.Check(ctx, r.task.RequestedBy, r.plan.Rules); err != nil {
+		return err
+	}
 	spec, err := digestOf(r.task.Spec)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func (r *run) shell(ctx context.Context, name task.StageName, role, id, line str
 		return err
 	}
 	res, err := r.only(ctx, command{
-		id: id, argv: []string{"sh", "-c", line}, env: r.taskEnv(), timeout: r.plan.CommandTime(name),
+		id: id, argv: []string{"sh", "-c", line}, env: append(r.taskEnv(), r.leaseEnv()...), timeout: r.plan.CommandTime(name),
 	})
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (w *Work) agent(ctx context.Context, r *run) error {
 	}
 	res, err := r.only(ctx, command{
 		id: "agent", argv: r.task.Spec.Agent.Argv,
-		env:     append(r.taskEnv(), "COFFERDAM_PROMPT="+r.task.Spec.Prompt),
+		env:     append(append(r.taskEnv(), "COFFERDAM_PROMPT="+r.task.Spec.Prompt), r.leaseEnv()...),
 		timeout: r.plan.CommandTime(task.Agent),
 	})
 	if err != nil {

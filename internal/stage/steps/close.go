@@ -41,6 +41,9 @@ func (e *leftError) Unwrap() error { return e.err }
 // discard ends one sandbox. The records are taken before and after: before,
 // since they may go with it, and after, since the end cuts connections.
 func (w *Work) discard(ctx context.Context, taskID, sandboxID string) error {
+	if err := w.Leases.End(ctx, taskID, sandboxID, task.EndedTask); err != nil {
+		return err
+	}
 	before := w.collect(ctx, taskID, sandboxID)
 	if err := w.Sandboxes.Destroy(ctx, sandboxID); err != nil {
 		return err
@@ -136,6 +139,14 @@ func (w *Work) Finish(ctx context.Context, in stage.Input, e stage.Ending, left 
 				facts.Left = append(facts.Left, spec.ID)
 			}
 		}
+	}
+	why := task.EndedTask
+	if e.State == task.StateCancelled {
+		why = task.EndedCancelled
+	}
+	// The receipt has every end: nothing that was lent outlives the task.
+	if err := w.Leases.End(ctx, in.Task, "", why); err != nil {
+		return err
 	}
 	if err := w.Recorder.Record(ctx, in.Task, "task.ended", "task.ended", seenByControl, facts); err != nil {
 		return err

@@ -216,6 +216,7 @@ type house struct {
 	t       *testing.T
 	machine *machine
 	plan    *plans
+	lender  *lender
 	work    *Work
 }
 
@@ -225,9 +226,9 @@ func newHouse(t *testing.T, spec task.Spec) *house {
 		task: task.Task{ID: taskID, State: task.Queued, Spec: spec},
 		logs: map[string][]byte{}, egress: map[string]int64{}, blobs: map[task.Digest][]byte{}, audit: map[string]string{},
 	}
-	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{stage.Plan{Digest: "sha256:plan"}}}
+	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}}
 	h.work = New(Deps{
-		Sandboxes: h.machine, Facts: d, Logs: d, Blobs: d, Recorder: d, Policies: h.plan,
+		Sandboxes: h.machine, Facts: d, Logs: d, Blobs: d, Recorder: d, Policies: h.plan, Leases: h.lender,
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	return h

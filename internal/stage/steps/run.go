@@ -25,6 +25,7 @@ type run struct {
 	log      *stageLog
 	commands []string    // started in the stage's sandbox, to be ended with the stage
 	granted  []task.Rule // what the sandbox could reach in this stage
+	lent     []task.Lent // the credentials lent to what was granted last
 	gave     bool
 }
 
@@ -141,7 +142,8 @@ func (r *run) settle(ctx context.Context) error {
 		}
 	}
 	if r.gave {
-		errs = append(errs, r.Sandboxes.Grant(ctx, task.Grant{Task: r.in.Task, Sandbox: r.row.Sandbox, PolicyDigest: r.plan.Digest}))
+		errs = append(errs, r.Leases.End(ctx, r.in.Task, r.row.Sandbox, task.EndedStage))
+		errs = append(errs, r.setGrant(ctx, task.Grant{Task: r.in.Task, Sandbox: r.row.Sandbox, PolicyDigest: r.plan.Digest}, nil))
 		if err := r.collect(ctx, r.in.Task, r.row.Sandbox); err != nil {
 			r.Logger.Warn("egress records not collected; close tries again", "task", r.in.Task, "sandbox", r.row.Sandbox, "err", err)
 		}
@@ -157,7 +159,7 @@ func (r *run) give(ctx context.Context, name task.StageName, role string) error 
 	r.gave = true
 	grant := r.plan.Grant(r.in.Task, name, r.row.Sandbox)
 	r.granted = append(r.granted, grant.Rules...)
-	return r.Sandboxes.Grant(ctx, grant)
+	return r.setGrant(ctx, grant, func(g *task.Grant) error { return r.lend(ctx, g) })
 }
 
 // create makes the sandbox of the run's role: first on record, then in fact.

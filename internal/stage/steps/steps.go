@@ -48,12 +48,16 @@ type Deps struct {
 	Blobs     stage.Blobs
 	Recorder  stage.Recorder
 	Policies  stage.Policies
+	Leases    stage.Leases
 	Now       func() time.Time
 	Logger    *slog.Logger
 }
 
 // Work does the stages of tasks.
-type Work struct{ Deps }
+type Work struct {
+	Deps
+	grants grants
+}
 
 // New returns the work of d.
 func New(d Deps) *Work {

@@ -99,7 +99,7 @@ func (r *run) setupAgain(ctx context.Context, id string) error {
 		return err
 	}
 	res, err := r.logged(ctx, command{
-		id: id, argv: []string{"sh", "-c", r.task.Spec.Setup}, env: r.taskEnv(), timeout: r.plan.CommandTime(task.Setup),
+		id: id, argv: []string{"sh", "-c", r.task.Spec.Setup}, env: append(r.taskEnv(), r.leaseEnv()...), timeout: r.plan.CommandTime(task.Setup),
 	})
 	if err == nil {
 		err = r.judge(res, task.SetupFailed, "the setup command, in the sandbox that verifies,")
@@ -141,7 +141,7 @@ func (r *run) judgePatch(ctx context.Context, manifests bool) error {
 		return err
 	}
 	res, err := r.logged(ctx, command{
-		id: "verify", argv: []string{"sh", "-c", r.task.Spec.Verify}, env: r.taskEnv(), timeout: r.plan.CommandTime(task.Verify),
+		id: "verify", argv: []string{"sh", "-c", r.task.Spec.Verify}, env: append(r.taskEnv(), r.leaseEnv()...), timeout: r.plan.CommandTime(task.Verify),
 	})
 	if err != nil {
 		return err
