@@ -20,6 +20,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/boot"
 	"github.com/cofferdam/cofferdam/internal/egress"
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
+	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/policy"
 )
 
@@ -110,7 +111,7 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	id := boot.NewID()
 	service := egress.NewService(id, []uint32{0, uint32(os.Geteuid())}, log)
 	gateway, err := egress.New(egress.Options{
-		Decide: policy.Decide, Resolver: resolver, Guard: guard.New(f.protect, nil), Records: records,
+		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: resolver, Guard: guard.New(f.protect, nil), Records: records,
 		SealKey: key, Log: log, Stored: service.Stored, Broken: service.Broken,
 	})
 	if err != nil {
@@ -178,15 +179,15 @@ func sealKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-func resolver(server string) (egress.Resolver, error) {
+func resolver(server string) (outbound.Resolver, error) {
 	if server == "" {
-		return new(egress.SystemResolver), nil
+		return new(outbound.SystemResolver), nil
 	}
 	addr, err := netip.ParseAddrPort(server)
 	if err != nil {
 		return nil, fmt.Errorf("--dns: %w", err)
 	}
-	return &egress.ServerResolver{Server: addr}, nil
+	return &outbound.ServerResolver{Server: addr}, nil
 }
 
 func listen(path string) (*net.UnixListener, error) {

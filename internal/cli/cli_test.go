@@ -17,7 +17,7 @@ func TestExitCodesAreThoseOfTheReasons(t *testing.T) {
 		task.InfraControlAway, task.InfraStorage, task.InfraInternal, task.InfraExhausted, task.InputInvalid, task.InputPolicy,
 		task.InputRepository, task.InputConflict, task.InputNotFound, task.InputUnauthed, task.LimitTime, task.LimitMemory, task.LimitPIDs,
 		task.LimitDisk, task.LimitOutput, task.LimitNames, task.LimitConnections, task.LimitSize, task.PolicyDenied, task.PolicyAddress,
-		task.PolicyNameMismatch, task.PolicyProtocol, task.EgressUnresolved, task.EgressUnreachable, task.CheckoutFailed, task.SetupFailed,
+		task.PolicyNameMismatch, task.PolicyProtocol, task.EgressUnresolved, task.EgressUnreachable, task.EgressUntrusted, task.CheckoutFailed, task.SetupFailed,
 		task.AgentFailed, task.ExportFailed, task.VerifyFailed, task.PatchFailed, task.ApprovalExpired, task.Cancelled, "nonsense.code",
 	} {
 		if got, want := api.ExitCode(string(r)), r.ExitCode(); got != want {

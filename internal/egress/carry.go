@@ -3,11 +3,13 @@ package egress
 import (
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
+	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/splice"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -19,47 +21,61 @@ const (
 )
 
 // carry moves the bytes of an allowed connection once its opening is checked.
-// On ports other than 80 and 443 the server may speak first.
+// Where any bytes may pass the server may speak first.
 func (c *connection) carry(inner *netstack.Conn) {
 	port := c.to.Port()
+	// Without a rule that says so, ports 80 and 443 carry nothing but HTTP and TLS.
+	free := !c.decision.Inspect && c.speaks(task.ProtocolTCP) && (len(c.decision.Protocols) > 0 || port != 80 && port != 443)
 	var early *greeting
-	if port != 80 && port != 443 {
+	if free {
 		early = c.greet(inner)
 	}
-	data, opening := c.open(inner, port == 80 || port == 443)
+	data, opening := c.open(inner, !free)
 	switch opening.Kind {
 	case splice.HTTP:
+		if !c.speaks(task.ProtocolHTTP) && !c.speaks(task.ProtocolTCP) {
+			c.refuseOpening(inner, data, early, opening.Kind, task.PolicyProtocol)
+			return
+		}
 		if early.quiet() {
-			c.serveHTTP(&prefixed{Conn: inner, prefix: data})
+			c.servePlain(&prefixed{Conn: inner, prefix: data})
 			return
 		}
 	case splice.TLS:
 		c.saw("tls", opening.SNI, "")
-		if !c.agrees(opening.SNI) {
-			c.refuseOpening(inner, data, early, task.PolicyNameMismatch)
+		switch {
+		case !c.agrees(opening.SNI):
+			c.refuseOpening(inner, data, early, opening.Kind, task.PolicyNameMismatch)
 			return
-		}
-	case splice.Other:
-		if port == 80 || port == 443 {
-			c.refuseOpening(inner, data, early, task.PolicyProtocol)
+		case c.decision.Inspect:
+			c.intercept(&prefixed{Conn: inner, prefix: data})
+			return
+		case !c.speaks(task.ProtocolTLS) && !c.speaks(task.ProtocolTCP):
+			c.refuseOpening(inner, data, early, opening.Kind, task.PolicyProtocol)
 			return
 		}
 	case splice.Refusing:
 		c.way.log.Debug("opening", "conn", c.id, "why", opening.Why)
 		if early.quiet() {
-			c.refuseOpening(inner, data, nil, task.PolicyProtocol)
+			c.refuseOpening(inner, data, nil, opening.Kind, task.PolicyProtocol)
+			return
+		}
+	case splice.Other:
+		if !free {
+			c.refuseOpening(inner, data, early, opening.Kind, task.PolicyProtocol)
 			return
 		}
 	default: // the client ended or fell silent
-		if port == 80 || port == 443 || len(data) > 0 && early.quiet() {
+		if !free || len(data) > 0 && early.quiet() {
 			return
 		}
 	}
-	if port == 443 && opening.Kind != splice.TLS {
-		c.refuseOpening(inner, data, early, task.PolicyProtocol)
-		return
-	}
 	c.spliceAll(inner, data, early)
+}
+
+// speaks says whether the rules allow a protocol.
+func (c *connection) speaks(protocol string) bool {
+	return len(c.decision.Protocols) == 0 || slices.Contains(c.decision.Protocols, protocol)
 }
 
 // agrees says whether the name in a ClientHello is the one that was allowed. A
@@ -106,7 +122,7 @@ func (c *connection) open(inner *netstack.Conn, hurry bool) ([]byte, splice.Open
 // greeting is the server's side of a connection whose opening is not known
 // yet: what the server sends reaches the client at once.
 type greeting struct {
-	upstream *counted
+	upstream *outbound.Counted
 	mu       sync.Mutex
 	spoke    bool // the server sent something, so it is not HTTP or TLS
 	stopped  bool

@@ -9,18 +9,16 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
+	"github.com/cofferdam/cofferdam/internal/egress/outbound"
+	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-const (
-	lookupWait = 5 * time.Second
-	dialWait   = 10 * time.Second // for all addresses of a name together
-	dialMost   = 4                // addresses of a name that are tried
-)
+// farMost bounds the connections outside that one connection of a sandbox may
+// have: requests over HTTP/2 inside may need several of HTTP/1 outside.
+const farMost = 16
 
 // connection is one connection of a sandbox, from being asked for to its end.
 type connection struct {
@@ -35,8 +33,8 @@ type connection struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 
-	dialled  netip.AddrPort // the checked address that was dialled
-	recorded bool           // the decision is in the log, so its end belongs there too
+	slots    chan struct{} // one for each connection outside
+	recorded bool          // the decision is in the log, so its end belongs there too
 	in, out  atomic.Int64
 
 	mu       sync.Mutex
@@ -44,11 +42,17 @@ type connection struct {
 	ended    bool
 	gone     bool // cut: whatever opens now is closed at once
 	inner    *netstack.Conn
-	upstream *counted
+	upstream *outbound.Counted // the first one
+	far      map[*outbound.Counted]struct{}
+	dialled  netip.AddrPort // the checked address that was dialled
 	protocol string
 	sni      string
 	host     string
 	reason   task.Reason // why it was refused after it was allowed
+}
+
+func newConnection(w *way, to netip.AddrPort) *connection {
+	return &connection{way: w, to: to, protocol: "tcp", slots: make(chan struct{}, farMost), far: make(map[*outbound.Counted]struct{})}
 }
 
 // connect takes a connection that the sandbox asks for through to its end.
@@ -93,165 +97,135 @@ func (c *connection) run(r *netstack.Request) {
 		c.protocol = "dns"
 		c.deny(r, task.PolicyProtocol, "")
 		return
-	case c.name != "" && guard.MetadataName(c.name):
-		c.deny(r, task.PolicyAddress, "")
+	}
+	addresses, unreached := c.way.gateway.reach().Addresses(c.ctx, c.use(), c.decision.Private)
+	if unreached != nil {
+		c.way.log.Debug("look-up", "conn", c.id, "name", c.name, "error", unreached)
+		c.fail(r, unreached.Reason, unreached.Address)
 		return
 	}
-	addresses, reason := c.outside()
-	if reason != task.ReasonNone {
-		c.fail(r, reason, addresses)
-		return
-	}
-	if err := c.dialAny(addresses); err != nil {
-		if errors.Is(err, errRecord) {
+	if _, err := c.dial(c.ctx, addresses); err != nil {
+		if errors.Is(err, outbound.ErrRecord) {
 			c.way.log.Error("decision log", "error", err)
 			r.Refuse()
 			return
 		}
 		c.way.log.Debug("dial", "conn", c.id, "error", err)
-		c.fail(r, task.EgressUnreachable, nil)
+		c.fail(r, task.EgressUnreachable, "")
 		return
 	}
 	inner, err := r.Accept(c.grow)
-	if err != nil || !c.hold(inner, nil) {
+	if err != nil || !c.hold(inner) {
 		return
 	}
 	c.carry(inner)
 }
 
-// outside gives the addresses that may be dialled.
-func (c *connection) outside() ([]netip.Addr, task.Reason) {
-	found := []netip.Addr{c.to.Addr().Unmap()}
-	if c.name != "" {
-		ctx, cancel := context.WithTimeout(c.ctx, lookupWait)
-		defer cancel()
-		var err error
-		if found, err = c.way.gateway.options.Resolver.Lookup(ctx, c.name); err != nil || len(found) == 0 {
-			c.way.log.Debug("look-up", "conn", c.id, "name", c.name, "error", err)
-			return nil, task.EgressUnresolved
-		}
-	}
-	return c.checked(found)
+// use is what was asked for, as policy reads it.
+func (c *connection) use() policy.Use {
+	return policy.Use{Name: c.name, Address: c.address, Port: c.to.Port()}
 }
 
-// checked keeps the addresses that the guard lets this decision reach. One that
-// is never reachable refuses the whole name: it has no business beside others.
-func (c *connection) checked(found []netip.Addr) ([]netip.Addr, task.Reason) {
-	var out []netip.Addr
-	var refused []netip.Addr
-	for _, a := range found {
-		a = a.Unmap()
-		switch c.way.gateway.options.Guard.Judge(a, c.to.Port()) {
-		case guard.Public:
-			out = append(out, a)
-		case guard.Private:
-			if c.decision.Private {
-				out = append(out, a)
-			} else {
-				refused = append(refused, a)
-			}
-		default:
-			return []netip.Addr{a}, task.PolicyAddress
-		}
+// dial tries the checked addresses, records each before, and keeps the
+// connection that came about until it is closed.
+func (c *connection) dial(ctx context.Context, addresses []netip.Addr) (*outbound.Counted, error) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	if len(out) == 0 {
-		return refused, task.PolicyAddress
-	}
-	return out[:min(len(out), dialMost)], task.ReasonNone
-}
-
-var errRecord = errors.New("decision not recorded")
-
-// dialAny tries the checked addresses in order. Each is recorded before it is
-// dialled.
-func (c *connection) dialAny(addresses []netip.Addr) error {
-	ctx, cancel := context.WithTimeout(c.ctx, dialWait)
-	defer cancel()
-	err := errors.New("no address")
-	for i, a := range addresses {
-		each, cancel := context.WithTimeout(ctx, dialWait/time.Duration(len(addresses)-i))
-		err = c.dial(each, netip.AddrPortFrom(a, c.to.Port()))
-		cancel()
-		if err == nil || errors.Is(err, errRecord) || c.ctx.Err() != nil {
+	conn, to, err := outbound.Dial(ctx, addresses, c.to.Port(), func(to netip.AddrPort) error {
+		rec := c.record()
+		rec.Verdict, rec.Address = task.Allowed.String(), to.Addr().String()
+		if err := c.way.records.Append(rec); err != nil {
 			return err
 		}
-	}
-	return err
-}
-
-// dial records and dials one checked address and keeps the connection.
-func (c *connection) dial(ctx context.Context, to netip.AddrPort) error {
-	rec := c.record()
-	rec.Verdict, rec.Address = task.Allowed.String(), to.Addr().String()
-	if err := c.way.records.Append(rec); err != nil {
-		return errors.Join(errRecord, err)
-	}
-	c.recorded, c.dialled = true, to
-	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}}
-	// The address is a literal one: nothing is looked up here.
-	conn, err := dialer.DialContext(ctx, "tcp", to.String())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.recorded, c.dialled = true, to
+		return nil
+	})
 	if err != nil {
-		return err
+		<-c.slots
+		return nil, err
 	}
-	upstream := &counted{Conn: conn, tcp: conn.(*net.TCPConn), in: &c.in, out: &c.out}
-	if !c.hold(nil, upstream) {
-		return net.ErrClosed
+	var far *outbound.Counted
+	far = outbound.NewCounted(conn, &c.in, &c.out, func() {
+		<-c.slots
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.far, far)
+	})
+	if !c.holdFar(far, to) {
+		return nil, errors.Join(net.ErrClosed, far.Close())
 	}
-	return nil
+	return far, nil
 }
 
-// hold keeps what is to be closed when the connection is cut. It returns false,
-// having closed it, when that has happened already.
-func (c *connection) hold(inner *netstack.Conn, upstream *counted) bool {
+// holdFar keeps a connection outside, to be closed when this one is cut.
+func (c *connection) holdFar(far *outbound.Counted, to netip.AddrPort) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone {
-		if inner != nil {
-			inner.Abort()
-		}
-		if upstream != nil {
-			upstream.Close()
-		}
 		return false
 	}
-	if inner != nil {
-		c.inner = inner
+	if c.upstream == nil {
+		c.upstream = far
 	}
-	if upstream != nil {
-		c.upstream = upstream
-	}
+	c.far[far], c.dialled = struct{}{}, to
 	return true
+}
+
+// hold keeps the side inside, to be closed when the connection is cut. It
+// returns false, having ended it, when that has happened already.
+func (c *connection) hold(inner *netstack.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		inner.Abort()
+		return false
+	}
+	c.inner = inner
+	return true
+}
+
+// leave marks the connection as gone and gives what is to be closed; false when
+// that has happened already.
+func (c *connection) leave() (inner *netstack.Conn, far []*outbound.Counted, first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first = !c.gone
+	c.gone = true
+	c.cancel()
+	for f := range c.far {
+		far = append(far, f)
+	}
+	return c.inner, far, first
 }
 
 // cut ends the connection now, on both sides.
 func (c *connection) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gone = true
-	c.cancel()
-	if c.upstream != nil {
-		c.upstream.Close()
+	inner, far, _ := c.leave()
+	for _, f := range far {
+		f.Close()
 	}
-	if c.inner != nil {
-		c.inner.Abort()
+	if inner != nil {
+		inner.Abort()
 	}
 }
 
 // release ends the connection gently: what was sent to the client still
 // arrives.
 func (c *connection) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gone {
+	inner, far, first := c.leave()
+	if !first {
 		return
 	}
-	c.gone = true
-	c.cancel()
-	if c.upstream != nil {
-		c.upstream.Close()
+	for _, f := range far {
+		f.Close()
 	}
-	if c.inner != nil {
-		c.inner.Close()
+	if inner != nil {
+		inner.Close()
 	}
 }
 
@@ -267,25 +241,3 @@ func (c *connection) finished() <-chan struct{} {
 	}
 	return c.done
 }
-
-// counted counts the bytes that cross the machine's own network. It hides the
-// methods of the TCP connection that would move bytes past the count.
-type counted struct {
-	net.Conn
-	tcp     *net.TCPConn
-	in, out *atomic.Int64
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.in.Add(int64(n))
-	return n, err
-}
-
-func (c *counted) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.out.Add(int64(n))
-	return n, err
-}
-
-func (c *counted) CloseWrite() error { return c.tcp.CloseWrite() }

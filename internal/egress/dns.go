@@ -66,7 +66,7 @@ func (w *way) serveNamesTCP(r *netstack.Request) {
 	defer w.end(c)
 	defer c.finish()
 	inner, err := r.Accept(false)
-	if err != nil || !c.hold(inner, nil) {
+	if err != nil || !c.hold(inner) {
 		return
 	}
 	defer inner.Close()

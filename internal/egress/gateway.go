@@ -3,10 +3,10 @@ package egress
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -15,6 +15,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/authority"
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/names"
+	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/splice"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -24,9 +25,7 @@ import (
 type Decide func(task.Grant, policy.Use) task.Decision
 
 // Resolver looks names up outside. It is asked for allowed connections only.
-type Resolver interface {
-	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
-}
+type Resolver = outbound.Resolver
 
 // Limits bound one sandbox. Zero fields mean the default.
 type Limits struct {
@@ -49,15 +48,22 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Options make a gateway. All but Limits are required.
+// Options make a gateway. All but Limits, Roots and Lender are required.
 type Options struct {
-	Decide   Decide
-	Resolver Resolver
-	Guard    *guard.Guard
-	Records  string // folder of the decision logs
-	SealKey  []byte // encrypts the authorities that the worker keeps
-	Log      *slog.Logger
-	Limits   Limits
+	Decide        Decide
+	DecideRequest outbound.DecideRequest
+	Resolver      Resolver
+	// Roots are whom the far side's certificates are verified under, where the
+	// gateway ends TLS; nil: the system's.
+	Roots *x509.CertPool
+	// Lender gives the values of leases; nil: nothing is lent, and requests that
+	// need a credential are refused.
+	Lender  outbound.Lender
+	Guard   *guard.Guard
+	Records string // folder of the decision logs
+	SealKey []byte // encrypts the authorities that the worker keeps
+	Log     *slog.Logger
+	Limits  Limits
 	// Stored makes the worker store a name before its address is told. An error
 	// means that it is not stored.
 	Stored func(ctx context.Context, sandbox string, e names.Entry) error
@@ -78,7 +84,7 @@ type Gateway struct {
 
 // New makes a gateway without sandboxes.
 func New(o Options) (*Gateway, error) {
-	if o.Decide == nil || o.Resolver == nil || o.Guard == nil || o.Records == "" || len(o.SealKey) < 16 || o.Log == nil || o.Stored == nil || o.Broken == nil {
+	if o.Decide == nil || o.DecideRequest == nil || o.Resolver == nil || o.Guard == nil || o.Records == "" || len(o.SealKey) < 16 || o.Log == nil || o.Stored == nil || o.Broken == nil {
 		return nil, errors.New("egress: an option is missing")
 	}
 	o.Limits = o.Limits.withDefaults()
@@ -197,6 +203,10 @@ func (g *Gateway) Device(id string) (*os.File, error) {
 		return nil, fmt.Errorf("sandbox %q: %w", id, errNotAttached)
 	}
 	return w.duplicate()
+}
+
+func (g *Gateway) reach() outbound.Reach {
+	return outbound.Reach{Resolver: g.options.Resolver, Guard: g.options.Guard}
 }
 
 func (g *Gateway) way(id string) *way {

@@ -3,117 +3,269 @@ package egress
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress/outbound"
+	"github.com/cofferdam/cofferdam/internal/egress/strict"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 const requestWait = time.Minute // for a request's header
 
-// serveHTTP polices plain HTTP/1: each request must name the host that the
-// connection was allowed for, and goes to the very address that was dialled.
-func (c *connection) serveHTTP(conn *prefixed) {
-	c.saw("http", "", "")
-	transport := &http.Transport{
-		DialContext:         c.redial(),
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 1,
-		IdleConnTimeout:     time.Minute,
-		// The protocols are named so that nothing negotiates HTTP/2.
-		Protocols: http1(),
+// exchanges are the requests of one connection.
+type exchanges struct {
+	connection *connection
+	wire       http.RoundTripper
+	far        url.URL // scheme and host of what goes out
+	gate       outbound.Gate
+	h2         bool         // spoken inside
+	screen     *strict.Conn // of HTTP/1 inside
+	count      atomic.Int64
+	running    sync.WaitGroup
+}
+
+// ServeHTTP decides one request and sends it on.
+func (x *exchanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x.running.Add(1)
+	defer x.running.Done()
+	n := x.count.Add(1)
+	if reason := x.misshapen(r, n); reason != task.ReasonNone {
+		x.deny(w, r, n, task.Decision{Reason: reason}, true)
+		return
 	}
-	defer transport.CloseIdleConnections()
-	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", c.dialled.String()
-			r.Out.URL.RawQuery = r.In.URL.RawQuery
-			r.Out.Host = r.In.Host
-		},
-		Transport:     transport,
-		FlushInterval: -1,
-		BufferPool:    &c.way.gateway.pump,
-		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			c.way.log.Debug("request", "conn", c.id, "error", err)
-			c.writeProblem(w, task.EgressUnreachable)
-		},
+	pass := x.gate.Judge(r)
+	if !pass.Allowed() {
+		x.deny(w, r, n, pass.Decision, false)
+		return
 	}
-	serveOne(c.ctx, conn, requestWait, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if reason := c.judgeRequest(r); reason != task.ReasonNone {
-			c.deniedRequest(r, reason)
-			c.writeProblem(w, reason)
-			return
+	x.connection.saw("http", "", clip(r.Host))
+	e := &exchange{exchanges: x, pass: pass, record: x.recordOf(r, n, pass.Decision)}
+	e.record.Lease, e.record.Verdict = pass.Lease(), task.Allowed.String()
+	e.serve(w, r)
+}
+
+// misshapen says why a request must not pass whatever the rules are: it names
+// another host than the connection, or would carry requests that are not looked
+// at.
+func (x *exchanges) misshapen(r *http.Request, n int64) task.Reason {
+	c := x.connection
+	if x.screen != nil {
+		if why := x.screen.Refused(n); why != "" {
+			c.way.log.Debug("request", "conn", c.id, "why", why)
+			return task.PolicyProtocol
 		}
-		c.saw("http", "", r.Host)
-		proxy.ServeHTTP(w, r)
-	}))
-}
-
-func http1() *http.Protocols {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	return p
-}
-
-// judgeRequest says why a request must not pass.
-func (c *connection) judgeRequest(r *http.Request) task.Reason {
+	}
+	if x.h2 != (r.ProtoMajor == 2) || x.h2 && r.TLS == nil || len(r.Header[":protocol"]) > 0 {
+		return task.PolicyProtocol // over TLS, HTTP/2 with another scheme has no TLS
+	}
 	switch {
-	case r.Method == http.MethodConnect, r.ProtoMajor != 1:
+	case r.Method == http.MethodConnect, r.URL.Opaque != "", r.URL.User != nil:
 		return task.PolicyProtocol
-	case r.URL.Scheme != "" && r.URL.Scheme != "http":
+	case r.URL.Scheme != "" && r.URL.Scheme != x.far.Scheme:
 		return task.PolicyProtocol
 	case !c.sameHost(r.Host), r.URL.Host != "" && !c.sameHost(r.URL.Host):
 		return task.PolicyNameMismatch
 	}
-	for _, v := range r.Header.Values("Upgrade") {
-		for p := range strings.SplitSeq(v, ",") {
-			// Both would carry requests that are not looked at.
-			if p = strings.ToLower(strings.TrimSpace(p)); strings.HasPrefix(p, "h2c") || strings.HasPrefix(p, "tls/") || strings.HasPrefix(p, "http/") {
-				return task.PolicyProtocol
-			}
+	for _, h := range r.Header["Host"] { // beside :authority
+		if !c.sameHost(h) {
+			return task.PolicyNameMismatch
 		}
+	}
+	if !x.upgradable(r.Header) {
+		return task.PolicyProtocol
 	}
 	return task.ReasonNone
 }
 
-// deniedRequest records one refused request; the connection's own last record
-// says the reason too.
-func (c *connection) deniedRequest(r *http.Request, reason task.Reason) {
-	rec := c.record()
-	rec.HostName, rec.Verdict, rec.Reason = clip(r.Host), task.Denied.String(), reason
-	c.way.records.Deny(rec)
-	c.mismatch(reason)
+// upgradable says whether the protocols that a request offers to switch to may
+// pass: where requests are decided, WebSocket alone; else those that don't
+// carry requests.
+func (x *exchanges) upgradable(h http.Header) bool {
+	for _, v := range h.Values("Upgrade") {
+		for p := range strings.SplitSeq(v, ",") {
+			p = strings.ToLower(strings.TrimSpace(p))
+			if x.gate.Inspect && p != "websocket" || strings.HasPrefix(p, "h2c") || strings.HasPrefix(p, "tls/") || strings.HasPrefix(p, "http/") {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// recordOf is what a record says of a request.
+func (x *exchanges) recordOf(r *http.Request, n int64, d task.Decision) task.EgressRecord {
+	rec := x.connection.record()
+	rec.Protocol, rec.HostName, rec.Request = "http", clip(r.Host), n
+	rec.Method, rec.Path = r.Method[:min(len(r.Method), 32)], outbound.SentPath(r.URL)
+	rec.Path = rec.Path[:min(len(rec.Path), 1024)]
+	if d.Rule != "" {
+		rec.Rule = d.Rule
+	}
+	return rec
+}
+
+// deny refuses one request, readably. misshapen says that the whole connection
+// must not be trusted any further.
+func (x *exchanges) deny(w http.ResponseWriter, r *http.Request, n int64, d task.Decision, misshapen bool) {
+	rec := x.recordOf(r, n, d)
+	if x.gate.Inspect {
+		rec.Rule = d.Rule // the connection's own rule allowed nothing here
+	}
+	rec.Verdict, rec.Reason = task.Denied.String(), d.Reason
+	x.connection.way.records.Deny(rec)
+	if misshapen {
+		x.connection.mismatch(d.Reason)
+		if !x.h2 {
+			w.Header().Set("Connection", "close")
+		}
+	}
+	x.connection.writeProblem(w, problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path})
 }
 
 // clip bounds what a client chose and a record repeats.
 func clip(s string) string { return s[:min(len(s), 300)] }
 
-// redial gives the transport the connection that was dialled, and when that is
+// redial gives a transport the connection that was dialled, and when that is
 // used up another one to the same address, which is recorded again.
 func (c *connection) redial() func(context.Context, string, string) (net.Conn, error) {
-	var mu sync.Mutex
-	first := true
+	var first atomic.Bool
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if first {
-			first = false
-			return c.upstream, nil
+		c.mu.Lock()
+		upstream, to := c.upstream, c.dialled.Addr()
+		c.mu.Unlock()
+		if !first.Swap(true) {
+			return upstream, nil
 		}
 		if c.ctx.Err() != nil {
 			return nil, errors.New("cut")
 		}
-		ctx, cancel := context.WithTimeout(ctx, dialWait)
-		defer cancel()
-		if err := c.dial(ctx, c.dialled); err != nil {
+		far, err := c.dial(ctx, []netip.Addr{to})
+		if err != nil {
 			return nil, err
 		}
-		return c.upstream, nil
+		return far, nil
 	}
 }
+
+// exchange is one request that may go.
+type exchange struct {
+	exchanges *exchanges
+	pass      outbound.Pass
+	record    task.EgressRecord
+	status    int
+	reason    task.Reason
+	in, out   atomic.Int64
+}
+
+// serve records the request, lends what it needs and sends it on. Where
+// requests are not decided, the connection's own record stands for them.
+func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
+	x := e.exchanges
+	c := x.connection
+	if x.gate.Inspect {
+		if err := c.way.records.Append(e.record); err != nil {
+			c.way.log.Error("decision log", "error", err)
+			c.writeProblem(w, problem{Code: task.InfraStorage})
+			return
+		}
+		defer e.end()
+	}
+	set, reason := x.gate.Lend(r.Context(), c.way.gateway.options.Lender, e.pass)
+	if reason != task.ReasonNone {
+		e.reason = reason
+		c.writeProblem(w, problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path})
+		return
+	}
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		// An answer may come while the request is still being sent.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &countedBody{ReadCloser: r.Body, n: &e.out}
+	}
+	e.proxy(set).ServeHTTP(&countedWriter{ResponseWriter: w, n: &e.in}, r)
+}
+
+// proxy sends one request on. set puts the lent value into what goes out, after
+// everything that a client may have taken off it.
+func (e *exchange) proxy(set func(http.Header)) *httputil.ReverseProxy {
+	x := e.exchanges
+	return &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = x.far.Scheme, x.far.Host
+			p.Out.URL.RawQuery, p.Out.Host, p.Out.Trailer = p.In.URL.RawQuery, p.In.Host, p.In.Trailer
+			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v, ok := p.In.Header[h]; ok {
+					p.Out.Header[h] = v
+				}
+			}
+			delete(p.Out.Header, "Host")
+			set(p.Out.Header)
+		},
+		Transport:     x.wire,
+		FlushInterval: -1,
+		BufferPool:    &x.connection.way.gateway.pump,
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		ModifyResponse: func(res *http.Response) error {
+			e.status = res.StatusCode
+			if res.StatusCode == http.StatusSwitchingProtocols && x.screen != nil {
+				x.screen.Open()
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			x.connection.way.log.Debug("request", "conn", x.connection.id, "error", err)
+			e.reason = outbound.Fault(err)
+			x.connection.writeProblem(w, problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path})
+		},
+	}
+}
+
+// end records how the request ended.
+func (e *exchange) end() {
+	rec := e.record
+	rec.Done, rec.Status, rec.Reason, rec.BytesIn, rec.BytesOut = true, e.status, e.reason, e.in.Load(), e.out.Load()
+	if e.reason.Class() == "policy" {
+		rec.Verdict = task.Denied.String()
+	}
+	if err := e.exchanges.connection.way.records.Append(rec); err != nil {
+		e.exchanges.connection.way.log.Error("decision log", "error", err)
+	}
+}
+
+// countedBody counts what a request brings.
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
+
+// countedWriter counts what answers a request.
+type countedWriter struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (w *countedWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.n.Add(int64(n))
+	return n, err
+}
+
+// Unwrap is for http.ResponseController, which finds the rest.
+func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,25 +1,19 @@
 package egress
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/json"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
+	"github.com/cofferdam/cofferdam/internal/egress/splice"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-const (
-	refusalWait = 10 * time.Second // for a refused client to send its request and read the answer
-	headerMax   = 256 << 10
-)
+const refusalWait = 10 * time.Second // for a refused client to send its request and read the answer
 
 // problem is what a refused program reads (RFC 9457). It tells the reason and
 // what was asked for, and nothing about us.
@@ -27,8 +21,11 @@ type problem struct {
 	Title  string      `json:"title"`
 	Status int         `json:"status"`
 	Code   task.Reason `json:"code"`
+	Rule   string      `json:"rule,omitempty"`
 	Host   string      `json:"host"`
 	Port   uint16      `json:"port"`
+	Method string      `json:"method,omitempty"`
+	Path   string      `json:"path,omitempty"`
 	Hint   string      `json:"hint"`
 }
 
@@ -42,6 +39,14 @@ func hint(reason task.Reason) string {
 		return "The name of the connection, the TLS server name and the Host header must be the same."
 	case task.PolicyProtocol:
 		return "This protocol does not pass. Use HTTP/1.1, or TLS with a server name."
+	case task.PolicyCredential:
+		return "A credential is not lent to this request, or something else stands in its place. Send the placeholder only where its tool puts it."
+	case task.EgressUntrusted:
+		return "The host is allowed, but its certificate is not valid for this name."
+	case task.InfraControlAway:
+		return "The credential for this request can't be had now. Try again later."
+	case task.InfraStorage:
+		return "The decision can't be recorded now. Try again later."
 	case task.EgressUnresolved:
 		return "The host is allowed, but its name has no address."
 	case task.EgressUnreachable:
@@ -56,11 +61,11 @@ func (c *connection) deny(r *netstack.Request, reason task.Reason, address strin
 	c.answer(r, reason)
 }
 
-// fail ends an allowed connection that could not be made. addresses are what
-// the guard refused.
-func (c *connection) fail(r *netstack.Request, reason task.Reason, addresses []netip.Addr) {
+// fail ends an allowed connection that could not be made. address is the one
+// that the guard refused.
+func (c *connection) fail(r *netstack.Request, reason task.Reason, address string) {
 	if reason == task.PolicyAddress {
-		c.deny(r, reason, addresses[0].String())
+		c.deny(r, reason, address)
 		return
 	}
 	if !c.recorded {
@@ -84,7 +89,7 @@ func (c *connection) answer(r *netstack.Request, reason task.Reason) {
 		return
 	}
 	inner, err := r.Accept(false)
-	if err != nil || !c.hold(inner, nil) {
+	if err != nil || !c.hold(inner) {
 		return
 	}
 	if port == 443 {
@@ -95,7 +100,7 @@ func (c *connection) answer(r *netstack.Request, reason task.Reason) {
 }
 
 // refuseOpening ends an allowed connection whose first bytes must not pass.
-func (c *connection) refuseOpening(inner *netstack.Conn, opening []byte, early *greeting, reason task.Reason) {
+func (c *connection) refuseOpening(inner *netstack.Conn, opening []byte, early *greeting, kind splice.Kind, reason task.Reason) {
 	c.mismatch(reason)
 	quiet := early.quiet()
 	c.upstream.Close() // nothing was sent to it
@@ -103,9 +108,9 @@ func (c *connection) refuseOpening(inner *netstack.Conn, opening []byte, early *
 	switch {
 	case !quiet:
 		inner.Abort()
-	case len(opening) > 0 && opening[0] == 22 && reason == task.PolicyNameMismatch:
+	case kind == splice.TLS:
 		c.refuseTLS(conn, reason)
-	case c.to.Port() == 80:
+	case kind == splice.HTTP, c.to.Port() == 80:
 		c.refuseHTTP(conn, reason)
 	default:
 		inner.Abort()
@@ -122,9 +127,11 @@ func (c *connection) target() string {
 
 func (c *connection) refuseTLS(conn net.Conn, reason task.Reason) {
 	conn.SetDeadline(time.Now().Add(refusalWait))
-	server := tls.Server(conn, &tls.Config{
+	notice := newNoticed(conn)
+	server := tls.Server(notice, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"http/1.1"},
+		// A refusal is answered to any client, whatever else it would speak.
 		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			name := c.target()
 			if sni, ok := names.Canonical(h.ServerName); ok {
@@ -138,80 +145,34 @@ func (c *connection) refuseTLS(conn net.Conn, reason task.Reason) {
 		conn.Close()
 		return
 	}
-	c.refuseHTTP(server, reason)
+	c.answerHTTP(server, notice, reason)
 }
 
 // refuseHTTP answers one request, whatever it is, and closes.
 func (c *connection) refuseHTTP(conn net.Conn, reason task.Reason) {
 	conn.SetDeadline(time.Now().Add(refusalWait))
-	serveOne(c.ctx, conn, refusalWait, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.writeProblem(w, reason)
+	notice := newNoticed(conn)
+	c.answerHTTP(notice, notice, reason)
+}
+
+func (c *connection) answerHTTP(conn net.Conn, notice *noticed, reason task.Reason) {
+	serveOne(c.ctx, conn, notice, refusalWait, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		c.writeProblem(w, problem{Code: reason, Rule: c.decision.Rule})
 	}))
 }
 
-func (c *connection) writeProblem(w http.ResponseWriter, reason task.Reason) {
-	status, title := http.StatusForbidden, "refused by policy"
-	if reason.Class() == "egress" {
-		status, title = http.StatusBadGateway, "not reachable"
+// writeProblem answers with what is known of a refusal.
+func (c *connection) writeProblem(w http.ResponseWriter, p problem) {
+	p.Status, p.Title = http.StatusForbidden, "refused by policy"
+	switch p.Code.Class() {
+	case "egress":
+		p.Status, p.Title = http.StatusBadGateway, "not reachable"
+	case "infra":
+		p.Status, p.Title = http.StatusServiceUnavailable, "not possible now"
 	}
+	p.Host, p.Port, p.Hint = c.target(), c.to.Port(), hint(p.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Connection", "close")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(problem{Title: title, Status: status, Code: reason, Host: c.target(), Port: c.to.Port(), Hint: hint(reason)})
-}
-
-// serveOne serves HTTP on one connection until it is closed.
-func serveOne(ctx context.Context, conn net.Conn, header time.Duration, h http.Handler) {
-	l := &single{conn: make(chan net.Conn, 1), closed: make(chan struct{}), addr: conn.LocalAddr()}
-	l.conn <- &noticed{Conn: conn, listener: l}
-	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: header, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: headerMax,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-	}
-	_ = server.Serve(l)
-}
-
-// single is a listener of one connection: it gives it out and then waits for
-// its end.
-type single struct {
-	conn   chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-	addr   net.Addr
-}
-
-func (l *single) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conn:
-		return c, nil
-	default:
-	}
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-// Close does nothing: the connection's end is what ends the listener.
-func (l *single) Close() error   { return nil }
-func (l *single) Addr() net.Addr { return l.addr }
-
-// noticed tells the listener when its connection is closed.
-type noticed struct {
-	net.Conn
-	listener *single
-}
-
-func (n *noticed) Close() error {
-	err := n.Conn.Close()
-	n.listener.once.Do(func() { close(n.listener.closed) })
-	return err
-}
-
-// CloseWrite lets the server end a response that has no length before it has
-// read the whole request.
-func (n *noticed) CloseWrite() error {
-	if h, ok := n.Conn.(interface{ CloseWrite() error }); ok {
-		return h.CloseWrite()
-	}
-	return nil
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p)
 }

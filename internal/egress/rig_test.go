@@ -84,7 +84,7 @@ func newRig(t *testing.T, rules []task.Rule, options ...option) *rig {
 		"dead.test": addrs("127.0.0.1"), "second.test": addrs("127.0.0.9", "127.0.0.1"),
 	}}}
 	o := Options{
-		Decide: policy.Decide, Resolver: r.resolver, Records: r.records, SealKey: []byte("a key for tests only"),
+		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: r.resolver, Records: r.records, SealKey: []byte("a key for tests only"),
 		Guard: guard.New(nil, func() ([]netip.Addr, error) { return addrs("127.0.0.1"), nil }), Log: slog.New(slog.DiscardHandler),
 		Stored: func(context.Context, string, names.Entry) error { return nil }, Broken: func(string) {},
 	}
@@ -119,7 +119,7 @@ func private(host string, ports ...uint16) task.Rule {
 }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	r.t.Cleanup(cancel)
 	return ctx
 }

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -16,7 +17,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/record"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -28,6 +28,7 @@ const (
 	// openingRate is how many connections of a sandbox may be asked for a second;
 	// ended ones still cost memory for a moment.
 	openingRate = 300
+	sessionsMax = 64 // of TLS outside that are remembered, a sandbox
 )
 
 // way is what the gateway holds for one sandbox.
@@ -41,7 +42,9 @@ type way struct {
 	device    *os.File // a duplicate, for a worker that lost its own
 	stack     *netstack.Stack
 	queries   *pace
-	opening   *pace // of connections
+	opening   *pace                  // of connections
+	inside    *tls.Config            // of TLS that ends here
+	sessions  tls.ClientSessionCache // of TLS outside
 	ctx       context.Context
 	cancel    context.CancelFunc
 
@@ -73,6 +76,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 		gateway: g, id: h.Sandbox, log: g.options.Log.With("sandbox", h.Sandbox), names: table, records: records,
 		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, conns: make(map[*connection]struct{}),
 	}
+	w.inside, w.sessions = w.insideTLS(), tls.NewLRUClientSessionCache(sessionsMax)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	w.stack, err = netstack.New(h.Device, netstack.Options{
@@ -138,13 +142,11 @@ func (w *way) base() task.EgressRecord {
 // begin decides a connection and registers it in one step, so that a grant set
 // later finds it. It returns nil when there are too many or the way is closed.
 func (w *way) begin(to netip.AddrPort) *connection {
-	c := &connection{way: w, to: to, protocol: "tcp"}
-	use := policy.Use{Port: to.Port()}
+	c := newConnection(w, to)
 	if name, ok := w.names.Name(to.Addr()); ok {
-		c.name, use.Name = name, name
+		c.name = name
 	} else {
 		c.address = to.Addr().Unmap().String()
-		use.Address = c.address
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +156,7 @@ func (w *way) begin(to netip.AddrPort) *connection {
 	c.grow = len(w.conns) < growing
 	c.grant = w.grant
 	if c.name != "" || !names.Virtual(to.Addr()) {
-		c.decision = w.gateway.options.Decide(w.grant, use)
+		c.decision = w.gateway.options.Decide(w.grant, c.use())
 	} else {
 		c.decision = task.Decision{Reason: task.PolicyDenied}
 	}

@@ -30,7 +30,7 @@ func statusOf(r task.Reason) int {
 		return http.StatusConflict
 	case task.PolicyDenied, task.PolicyAddress, task.PolicyNameMismatch, task.PolicyProtocol, task.PolicyCredential, task.PolicyFiles, task.PolicyCeiling:
 		return http.StatusForbidden
-	case task.EgressUnresolved, task.EgressUnreachable:
+	case task.EgressUnresolved, task.EgressUnreachable, task.EgressUntrusted:
 		return http.StatusFailedDependency
 	case task.CheckoutFailed, task.SetupFailed, task.AgentFailed, task.ModelRefused, task.ModelLimited, task.ModelFaulty, task.ModelSilent, task.ExportFailed, task.WorkspaceGone, task.VerifyFailed, task.PatchFailed:
 		return http.StatusUnprocessableEntity

@@ -56,6 +56,7 @@ const (
 	PolicyCeiling      Reason = "policy.ceiling"       // the request asks for more than a higher layer allows
 	EgressUnresolved   Reason = "egress.unresolved"    // allowed, but the name has no address outside
 	EgressUnreachable  Reason = "egress.unreachable"   // allowed, but the upstream did not answer
+	EgressUntrusted    Reason = "egress.untrusted"     // allowed, but the upstream's certificate is not valid for the name
 
 	// Stages.
 	CheckoutFailed Reason = "checkout.failed"

@@ -31,6 +31,8 @@ func Rooms() map[string]Room {
 		"internal/identity":            {Rooms: []string{task}},
 		"internal/credential":          {Rooms: []string{task}, Not: []string{"os/exec", "net", "net/http"}},
 		"internal/boot":                {Foreign: []string{"golang.org/x/sys"}},
+		"internal/egress/outbound":     {Rooms: []string{task, "internal/policy", "internal/egress/guard"}, Foreign: []string{"github.com/miekg/dns", "golang.org/x/net/http/httpguts"}},
+		"internal/egress/strict":       {Foreign: []string{"golang.org/x/net/http/httpguts"}},
 		"internal/egress/egresstest":   {Rooms: []string{task, "internal/egress"}, Any: true},
 		"internal/fleet":               {Rooms: []string{task, sandbox, stage}, Foreign: []string{"github.com/hashicorp/yamux"}},
 		"internal/fleet/link":          {Rooms: []string{task, sandbox}, Foreign: []string{"github.com/hashicorp/yamux"}},
@@ -51,7 +53,7 @@ func Programs() map[string]Program {
 			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv", "internal/credential",
 		}, vendors...)},
 		"cofferdamd": {Not: []string{
-			"gvisor.dev", "internal/sandbox/gvisor", "internal/sandbox/ledger", "internal/guest", "internal/egress", "internal/worker",
+			"gvisor.dev", "internal/sandbox/gvisor", "internal/sandbox/ledger", "internal/guest", "internal/egress/netstack", "internal/egress/keeper", "internal/egress/handover", "internal/egress/authority", "internal/egress/names", "internal/egress/record", "internal/egress/splice", "internal/egress/lender", "internal/worker",
 			"internal/cli", "internal/supervise", "internal/testenv", "client", "go.temporal.io/server",
 		}},
 		"cofferdam-worker": {Not: []string{

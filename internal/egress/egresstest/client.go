@@ -5,6 +5,7 @@ package egresstest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -140,7 +141,9 @@ func (c *Client) Packet(to netip.AddrPort) (*gonet.UDPConn, error) {
 	return gonet.DialUDP(c.stack, nil, &address, protocol)
 }
 
-// Ask sends a query to the gateway's name service over UDP.
+// Ask sends a query to the gateway's name service over UDP. A datagram may be
+// lost, as in a real network, so it asks again until ctx ends, or for ten
+// seconds where ctx has no end.
 func (c *Client) Ask(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
 	conn, err := c.Packet(netip.AddrPortFrom(netstack.Gateway4(), 53))
 	if err != nil {
@@ -151,21 +154,32 @@ func (c *Client) Ask(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
 	if !ok {
 		deadline = time.Now().Add(10 * time.Second)
 	}
-	conn.SetDeadline(deadline)
 	data, err := query.Pack()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write(data); err != nil {
-		return nil, err
-	}
 	buf := make([]byte, 4096)
-	n, err := conn.Read(buf)
-	if err != nil {
-		return nil, err
+	for {
+		if _, err := conn.Write(data); err != nil {
+			return nil, err
+		}
+		again := time.Now().Add(2 * time.Second)
+		last := !again.Before(deadline)
+		if last {
+			again = deadline
+		}
+		conn.SetReadDeadline(again)
+		n, err := conn.Read(buf)
+		var slow net.Error
+		if errors.As(err, &slow) && slow.Timeout() && !last && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		reply := new(dns.Msg)
+		return reply, reply.Unpack(buf[:n])
 	}
-	reply := new(dns.Msg)
-	return reply, reply.Unpack(buf[:n])
 }
 
 // Lookup asks for the name's address.

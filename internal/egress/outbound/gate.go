@@ -1,0 +1,225 @@
+package outbound
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+const lendWait = 15 * time.Second // for a value to be lent
+
+// DecideRequest answers one HTTP request on a connection; policy.DecideRequest
+// is the one.
+type DecideRequest func(task.Grant, policy.Use, policy.Request) task.Decision
+
+// Gate decides the requests to one name and port. Its zero value denies.
+type Gate struct {
+	Grant   task.Grant
+	Use     policy.Use
+	Decide  DecideRequest
+	Inspect bool // the connection's decision says that each request is decided by itself
+	Secure  bool // requests go over TLS that is verified for the name of Use
+}
+
+// Pass is the answer to one request. Its zero value denies.
+type Pass struct {
+	Decision task.Decision
+	lease    *task.Lease
+}
+
+// Allowed says whether the request may go.
+func (p Pass) Allowed() bool { return p.Decision.Verdict == task.Allowed }
+
+// Lease is the id of the lease that is lent to the request; empty: none.
+func (p Pass) Lease() string {
+	if p.lease == nil {
+		return ""
+	}
+	return p.lease.ID
+}
+
+// SentPath is the path of a request as a transport sends it: escaped, without
+// the query.
+func SentPath(u *url.URL) string {
+	if p := u.EscapedPath(); p != "" {
+		return p
+	}
+	return "/"
+}
+
+// Judge decides one request. r has the header that the client sent, before
+// anything was taken off it.
+func (g *Gate) Judge(r *http.Request) Pass {
+	q := policy.Request{Method: r.Method, Path: SentPath(r.URL)}
+	p := Pass{Decision: task.Decision{Verdict: task.Allowed}}
+	if g.Inspect {
+		if g.Decide == nil {
+			return Pass{Decision: task.Decision{Reason: task.PolicyDenied}}
+		}
+		p.Decision = g.Decide(g.Grant, g.Use, q)
+		if !p.Allowed() {
+			if p.Decision.Reason == task.ReasonNone {
+				p.Decision.Reason = task.PolicyDenied
+			}
+			return p
+		}
+	}
+	refused := Pass{Decision: task.Decision{Reason: task.PolicyCredential, Rule: p.Decision.Rule}}
+	if name := p.Decision.Credential; name != "" {
+		if p.lease = g.bound(name, q); p.lease == nil || !g.Secure {
+			return refused
+		}
+	}
+	if !g.placed(r, p.lease) {
+		return refused
+	}
+	return p
+}
+
+// bound finds the lease of the credential whose own binding allows the request.
+// The binding is read as rules are, by the same code.
+func (g *Gate) bound(credential string, q policy.Request) *task.Lease {
+	for i := range g.Grant.Leases {
+		l := &g.Grant.Leases[i]
+		if l.Credential != credential || !carries(l.Header) {
+			continue
+		}
+		var rules []task.Rule
+		for _, host := range l.Hosts {
+			rules = append(rules, task.Rule{ID: l.ID, Host: host, Ports: l.Ports, Methods: l.Methods, Paths: l.Paths, Credential: credential})
+		}
+		d := g.Decide(task.Grant{Rules: rules}, g.Use, q)
+		if d.Verdict == task.Allowed && d.Credential == credential {
+			return l
+		}
+	}
+	return nil
+}
+
+// carries says whether a header may carry a credential: one that frames the
+// message or is taken off it may not.
+func carries(header string) bool {
+	switch textproto.CanonicalMIMEHeaderKey(header) {
+	case "Host", "Connection", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Expect", "Keep-Alive", "Proxy-Connection":
+		return false
+	}
+	return httpguts.ValidHeaderFieldName(header)
+}
+
+// keyHeaders are those in which servers look for a key. Beside a lent one, a
+// second key could be the agent's own, for an account of somebody else.
+var keyHeaders = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "Private-Token"}
+
+// placed says whether placeholders stand only where the lent value goes, and
+// nothing else stands there.
+func (g *Gate) placed(r *http.Request, lent *task.Lease) bool {
+	if lent != nil {
+		own := textproto.CanonicalMIMEHeaderKey(lent.Header)
+		if values := r.Header[own]; len(values) > 1 || len(values) == 1 && !isPlaceholder(lent, values[0]) {
+			return false
+		}
+		for _, h := range keyHeaders {
+			if h != own && len(r.Header[h]) > 0 {
+				return false
+			}
+		}
+	}
+	for i := range g.Grant.Leases {
+		if l := &g.Grant.Leases[i]; l.Placeholder != "" && misplaced(r, l, lent) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlaceholder says whether a header's value is what the sandbox has in place
+// of the credential, with its prefix or alone.
+func isPlaceholder(l *task.Lease, value string) bool {
+	if l.Placeholder == "" {
+		return false
+	}
+	rest, ok := strings.CutSuffix(strings.TrimSpace(value), l.Placeholder)
+	return ok && (rest == "" || strings.EqualFold(rest, l.Prefix))
+}
+
+// misplaced says whether the placeholder of l stands elsewhere in the request's
+// line or header.
+func misplaced(r *http.Request, l, lent *task.Lease) bool {
+	if holds(r.URL.Path, l.Placeholder) || holds(r.URL.RawQuery, l.Placeholder) || holds(r.Host, l.Placeholder) {
+		return true
+	}
+	if q, err := url.QueryUnescape(r.URL.RawQuery); err == nil && holds(q, l.Placeholder) {
+		return true
+	}
+	for name, values := range r.Header {
+		if lent == l && name == textproto.CanonicalMIMEHeaderKey(l.Header) {
+			continue // looked at already
+		}
+		if holds(strings.ToLower(name), strings.ToLower(l.Placeholder)) {
+			return true
+		}
+		for _, v := range values {
+			if holds(v, l.Placeholder) || holds(basic(v), l.Placeholder) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func holds(s, placeholder string) bool { return strings.Contains(s, placeholder) }
+
+// basic decodes what may be Basic credentials (RFC 7617).
+func basic(v string) string {
+	scheme, text, ok := strings.Cut(v, " ")
+	if !ok || !strings.EqualFold(scheme, "Basic") {
+		return ""
+	}
+	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return ""
+	}
+	return string(plain)
+}
+
+// Lend gets the value for a request that passed, and gives what sets it in the
+// header that goes out. Without a lease it sets nothing. A reason other than
+// ReasonNone means that the request must not go.
+func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (set func(http.Header), reason task.Reason) {
+	if !p.Allowed() {
+		return nil, task.PolicyDenied
+	}
+	if p.lease == nil {
+		return func(http.Header) {}, task.ReasonNone
+	}
+	if lender == nil || !g.Secure {
+		return nil, task.InfraControlAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, lendWait)
+	defer cancel()
+	value, err := lender.Value(ctx, g.Grant.Sandbox, *p.lease)
+	if err != nil {
+		var f *task.Failure
+		if errors.As(err, &f) && f.Reason.Class() == "policy" {
+			return nil, task.PolicyCredential
+		}
+		return nil, task.InfraControlAway
+	}
+	text := p.lease.Prefix + value.Reveal()
+	if value.Empty() || !httpguts.ValidHeaderFieldValue(text) || slices.ContainsFunc(g.Grant.Leases, func(l task.Lease) bool { return l.Placeholder == value.Reveal() }) {
+		return nil, task.PolicyCredential
+	}
+	name := textproto.CanonicalMIMEHeaderKey(p.lease.Header)
+	return func(h http.Header) { h[name] = []string{text} }, task.ReasonNone
+}
