@@ -10,15 +10,16 @@ type Health struct {
 
 // The roles of a token.
 const (
-	RoleUser   = "user"   // own tasks and sandboxes
-	RoleAdmin  = "admin"  // everyone's, tokens, audit
-	RoleWorker = "worker" // the worker's tunnel, nothing else
+	RoleUser    = "user"    // own tasks and sandboxes
+	RoleAdmin   = "admin"   // everyone's, tokens, audit
+	RoleWorker  = "worker"  // the worker's tunnel, nothing else
+	RoleGateway = "gateway" // what is lent to the sandboxes of the worker with the same user, nothing else
 )
 
 // TokenRequest asks for a token.
 type TokenRequest struct {
 	User       string `json:"user" minLength:"1" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._@-]*$" doc:"Who it speaks for."`
-	Role       string `json:"role" enum:"user,admin,worker"`
+	Role       string `json:"role" enum:"user,admin,worker,gateway"`
 	Note       string `json:"note,omitempty" maxLength:"256" doc:"For people: where it is used."`
 	ExpireDays int    `json:"expireDays,omitempty" minimum:"0" maximum:"3650" doc:"0: never."`
 }

@@ -38,6 +38,8 @@ type flags struct {
 	operator  string
 	temporal  string
 	namespace string
+	dns       string
+	roots     string
 }
 
 func parse(args []string, stderr io.Writer) (flags, error) {
@@ -49,6 +51,8 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.BoolVar(&f.public, "listen-public", false, "allow --listen on an address other than the loopback; put TLS in front")
 	set.StringVar(&f.hosts, "hosts", "", "further `names`, comma-separated, that clients may call this server by")
 	set.StringVar(&f.operator, "operator-policy", "", "`file` with the operator's policy layer")
+	set.StringVar(&f.dns, "dns", "", "`host:port` of the name server for names outside (default: as this machine is set up)")
+	set.StringVar(&f.roots, "roots", "", "PEM `file` of authorities that servers outside are verified under, beside the system's")
 	set.StringVar(&f.temporal, "temporal-address", "", "`host:port` of an existing Temporal cluster instead of cofferdam-engine")
 	set.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in that cluster")
 	if err := set.Parse(args); err != nil {
@@ -156,6 +160,8 @@ func (p *plane) open(ctx context.Context) error {
 	for file, who := range map[string]identity.Request{
 		"admin.token":  {User: "admin", Role: identity.Admin, Note: "made at the first start"},
 		"worker.token": {User: "worker", Role: identity.Worker, Note: "of this machine's worker, made at the first start"},
+		// The same user as the worker's: what is lent goes to that machine only.
+		"gateway.token": {User: "worker", Role: identity.Gateway, Note: "of this machine's gateway, made at the first start"},
 	} {
 		if err := p.enrol(ctx, filepath.Join(keys, file), who); err != nil {
 			return err

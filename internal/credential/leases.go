@@ -255,7 +255,7 @@ func (l *Leases) Of(ctx context.Context, taskID string) ([]task.Lent, error) {
 
 // Add puts a credential into the vault and that on record. What can't be put on
 // record is not kept.
-func (l *Leases) Add(ctx context.Context, r Request, by string) (task.Credential, error) {
+func (l *Leases) Add(ctx context.Context, r task.CredentialRequest, by string) (task.Credential, error) {
 	c, err := l.vault.Add(ctx, r)
 	if err != nil {
 		return task.Credential{}, err

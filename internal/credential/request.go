@@ -21,22 +21,8 @@ const (
 	maxPath   = 1024
 )
 
-// Request asks for a credential. Provider, when not empty, is a name of
-// task.Providers and fills what the other fields leave empty.
-type Request struct {
-	Name     string
-	Owner    string
-	Shared   bool
-	Provider string
-	Header   string   // empty: Authorization
-	Prefix   string   // before the value; with neither header nor prefix: "Bearer "
-	Hosts    []string // at least one
-	Ports    []uint16 // empty: 443
-	Methods  []string // empty: any
-	Paths    []string // empty: any
-	Env      string   // empty: no variable
-	Value    task.Secret
-}
+// request is a request for a credential while it is checked.
+type request task.CredentialRequest
 
 var (
 	namePattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
@@ -52,7 +38,7 @@ func invalid(field, format string, args ...any) error {
 // credential checks the request strictly and gives the credential it asks for,
 // without id and time. Errors are *task.Failure with task.InputInvalid and name
 // the field; none holds any of the value.
-func (r Request) credential() (task.Credential, error) {
+func (r request) credential() (task.Credential, error) {
 	r, err := r.filled()
 	if err != nil {
 		return task.Credential{}, err
@@ -94,7 +80,7 @@ func sorted[T interface{ ~string | ~uint16 }](list []T) []T {
 }
 
 // filled completes the request from its provider and with the defaults.
-func (r Request) filled() (Request, error) {
+func (r request) filled() (request, error) {
 	if r.Provider != "" {
 		i := slices.IndexFunc(task.Providers(), func(p task.Provider) bool { return p.Name == r.Provider })
 		if i < 0 {
@@ -121,7 +107,7 @@ func (r Request) filled() (Request, error) {
 	return r, nil
 }
 
-func (r *Request) fillFrom(p task.Provider) error {
+func (r *request) fillFrom(p task.Provider) error {
 	if r.Header == "" {
 		r.Header = p.Header
 		if r.Prefix == "" {
@@ -149,7 +135,7 @@ func (r *Request) fillFrom(p task.Provider) error {
 	return nil
 }
 
-func (r Request) checkBinding() error {
+func (r request) checkBinding() error {
 	if len(r.Hosts) == 0 {
 		return invalid("hosts", "none: a credential must be bound to the hosts it is for")
 	}

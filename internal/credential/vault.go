@@ -140,8 +140,8 @@ func (v *Vault) open(ctx context.Context, c task.Credential, sealed []byte) (tas
 
 // Add seals a value and keeps it. Errors are *task.Failure: task.InputInvalid
 // with the field, task.InputConflict for a name that is taken, task.InfraVault.
-func (v *Vault) Add(ctx context.Context, r Request) (task.Credential, error) {
-	c, err := r.credential()
+func (v *Vault) Add(ctx context.Context, r task.CredentialRequest) (task.Credential, error) {
+	c, err := request(r).credential()
 	if err != nil {
 		return c, err
 	}

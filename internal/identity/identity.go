@@ -5,7 +5,8 @@
 // holder only. A token is what we keep: whose it is, which role it has, until
 // when, and the SHA-256 of its secret. A principal is the answer to "who asks".
 // The roles are user (own tasks and sandboxes), admin (everyone's, tokens and
-// audit) and worker (a machine's tunnel and nothing else).
+// audit), worker (a machine's tunnel and nothing else) and gateway (the values
+// lent to the sandboxes of the worker with the same user, and nothing else).
 //
 // A plain hash suffices because a secret has 256 random bits: there is nothing
 // to guess, so nothing to slow down. Revoking acts on the next request. Not
@@ -44,13 +45,14 @@ type Role string
 
 // The roles.
 const (
-	User   Role = "user"
-	Admin  Role = "admin"
-	Worker Role = "worker"
+	User    Role = "user"
+	Admin   Role = "admin"
+	Worker  Role = "worker"
+	Gateway Role = "gateway"
 )
 
 // Valid says whether r is a role.
-func (r Role) Valid() bool { return r == User || r == Admin || r == Worker }
+func (r Role) Valid() bool { return r == User || r == Admin || r == Worker || r == Gateway }
 
 // Secret is a bearer token. No formatting, logging or encoding prints it;
 // Reveal does. The text stands behind a pointer because fmt prints the fields
@@ -182,7 +184,7 @@ func (i *Identities) Enrol(ctx context.Context, r Request, secret Secret) (Token
 	case r.User == "" || len(r.User) > 128:
 		return Token{}, task.Fail(task.InputInvalid, "token: user must have 1 to 128 characters", nil)
 	case !r.Role.Valid():
-		return Token{}, task.Fail(task.InputInvalid, "token: role must be user, admin or worker", nil)
+		return Token{}, task.Fail(task.InputInvalid, "token: role must be user, admin, worker or gateway", nil)
 	case !secret.wellFormed():
 		return Token{}, task.Fail(task.InputInvalid, "token: the secret is not one of ours (cfd_ and 43 characters)", nil)
 	case r.TTL < 0:

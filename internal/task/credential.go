@@ -28,6 +28,23 @@ type Credential struct {
 	Revoked  *time.Time `json:"revoked,omitempty"`
 }
 
+// CredentialRequest asks for a credential. Provider, when not empty, is a name
+// of Providers and fills what the other fields leave empty.
+type CredentialRequest struct {
+	Name     string
+	Owner    string
+	Shared   bool
+	Provider string
+	Header   string   // empty: Authorization
+	Prefix   string   // before the value; with neither header nor prefix: "Bearer "
+	Hosts    []string // at least one
+	Ports    []uint16 // empty: 443
+	Methods  []string // empty: any
+	Paths    []string // empty: any
+	Env      string   // the variable for the placeholder; empty: none
+	Value    Secret
+}
+
 // UsableBy says whether tasks of the user may be lent the credential.
 func (c Credential) UsableBy(user string) bool {
 	return user != "" && c.Revoked == nil && (c.Shared || c.Owner == user)

@@ -1,0 +1,19 @@
+package fleet
+
+import (
+	"context"
+)
+
+// Holds says whether the sandbox is on a worker that connected with a token of
+// the subject. A sandbox that no worker has is a *task.Failure with
+// task.InputNotFound; a worker that can't be asked, one of class infra.
+func (f *Fleet) Holds(ctx context.Context, id, subject string) (bool, error) {
+	worker, err := f.where(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	m := f.registry.members[worker]
+	return m != nil && subject != "" && m.subject == subject, nil
+}
