@@ -55,6 +55,7 @@ type Task struct {
 	Stages       []Stage    `json:"stages" nullable:"false"`
 	Outputs      []Output   `json:"outputs" nullable:"false"`
 	Actions      []Action   `json:"actions" nullable:"false"`
+	Leases       []Lease    `json:"leases" nullable:"false" doc:"Credentials lent to its stages; only in the answer about one task."`
 	Usage        Usage      `json:"usage"`
 	CreatedAt    time.Time  `json:"createdAt"`
 	EndedAt      *time.Time `json:"endedAt,omitempty"`
@@ -119,8 +120,8 @@ type Event struct {
 	Seq  int64           `json:"seq" doc:"Per task, from 1, without gaps."`
 	Task string          `json:"task"`
 	Time time.Time       `json:"time"`
-	Type string          `json:"type" doc:"task, stage, output or egress."`
-	Data json.RawMessage `json:"data" doc:"A Task without its lists, a Stage, an Output or an EgressRecord."`
+	Type string          `json:"type" doc:"task, stage, output, egress or agent; others may come."`
+	Data json.RawMessage `json:"data" doc:"A Task without its lists, a Stage, an Output, an EgressRecord or an AgentEvent."`
 }
 
 // EgressRecord is one decision of the gateway, or the end of a connection.

@@ -119,6 +119,14 @@ func (c *Client) Egress(ctx context.Context, id string) ([]api.EgressRecord, err
 	return l.Records, err
 }
 
+// AgentEvents returns a page of what the task's agent said and did, of the
+// task's events numbered higher than after.
+func (c *Client) AgentEvents(ctx context.Context, id string, after int64) (api.AgentEventList, error) {
+	var l api.AgentEventList
+	err := c.get(ctx, pathf("tasks", id, "agent"), url.Values{"after": {strconv.FormatInt(after, 10)}}, &l)
+	return l, err
+}
+
 // checked compares what was read with the digest that was announced.
 type checked struct {
 	body io.ReadCloser

@@ -63,6 +63,7 @@ func newSite(dir string) *site {
 		"POST /v1/tasks/{id}/cancel":               s.withTask(s.cancelTask),
 		"GET /v1/tasks/{id}/events":                s.withTask(s.events),
 		"GET /v1/tasks/{id}/logs":                  s.withTask(s.logs),
+		"GET /v1/tasks/{id}/agent":                 s.withTask(s.agentEvents),
 		"GET /v1/tasks/{id}/outputs/{name}":        s.withTask(s.outputBytes),
 		"GET /v1/tasks/{id}/receipt":               s.withTask(func(w http.ResponseWriter, _ *http.Request, t *fakeTask) { fmt.Fprintf(w, `{"task":%q}`, t.ID) }),
 		"POST /v1/sandboxes":                       s.createSandbox,
@@ -254,6 +255,20 @@ func (s *site) logs(w http.ResponseWriter, r *http.Request, t *fakeTask) {
 	offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
 	text := t.output + "\x1b[31m from inside\n"
 	fmt.Fprint(w, text[min(offset, len(text)):])
+}
+
+// agentEvents are those of a task whose agent's arguments begin with "model".
+func (s *site) agentEvents(w http.ResponseWriter, r *http.Request, t *fakeTask) {
+	l := api.AgentEventList{Events: []api.AgentEvent{}}
+	if t.request.Agent.Argv[0] == "model" {
+		switch r.URL.Query().Get("after") {
+		case "0":
+			l.Events, l.Next, l.More = []api.AgentEvent{{Type: "call", Call: "1/1", Tool: "shell", Input: `{"command":"ls"}`}}, 7, true
+		case "7":
+			l.Events = []api.AgentEvent{{Type: "result", Call: "1/1", Text: "file\x1b[2J\n"}, {Type: "end"}}
+		}
+	}
+	answer(w, 200, l)
 }
 
 func (s *site) outputBytes(w http.ResponseWriter, r *http.Request, t *fakeTask) {

@@ -35,6 +35,7 @@ var permissions = map[string][5]bool{
 	"read-log":       {false, false, true, true, false},
 	"get-output":     {false, false, true, true, false},
 	"get-receipt":    {false, false, true, true, false},
+	"agent-events":   {false, false, true, true, false},
 	"list-egress":    {false, false, true, true, false},
 	"create-sandbox": {false, false, true, true, false},
 	"list-sandboxes": {false, false, true, true, false},

@@ -58,6 +58,10 @@ func (s *Server) describeTasks() {
 		summary: "The signed receipt of a task that has ended",
 	}, s.getReceipt)
 	register(s, operation{
+		id: "agent-events", method: http.MethodGet, path: "/v1/tasks/{id}/agent", access: users,
+		summary: "What a task's agent said and did",
+	}, s.listAgentEvents)
+	register(s, operation{
 		id: "list-egress", method: http.MethodGet, path: "/v1/tasks/{id}/egress", access: users,
 		summary: "What the gateway decided for a task's sandboxes",
 	}, s.listEgress)
@@ -129,6 +133,9 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 	}
 	plan, err := s.need.Policies.Compile(spec)
 	if err != nil {
+		return nil, policyProblem(err)
+	}
+	if err := s.need.Credentials.Check(ctx, p.User, plan.Rules); err != nil {
 		return nil, policyProblem(err)
 	}
 	canonical, err := json.Marshal(spec)
@@ -256,7 +263,11 @@ func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error)
 	if err != nil {
 		return nil, err
 	}
-	return &taskOutput{Status: http.StatusOK, Body: apiTask(t)}, nil
+	out := apiTask(t)
+	if out.Leases, err = s.need.Credentials.Of(ctx, t.ID); err != nil {
+		return nil, err
+	}
+	return &taskOutput{Status: http.StatusOK, Body: out}, nil
 }
 
 func (s *Server) cancelTask(ctx context.Context, in *taskPath) (*taskOutput, error) {
@@ -269,6 +280,10 @@ func (s *Server) cancelTask(ctx context.Context, in *taskPath) (*taskOutput, err
 		return nil, err
 	}
 	if open {
+		// What was lent ends now, and not only when its stage was told.
+		if err := s.need.Credentials.EndTask(context.WithoutCancel(ctx), t.ID); err != nil {
+			s.log.WarnContext(ctx, "leases end with their stage", "task", t.ID, "error", err.Error())
+		}
 		// The row says so: a reconciler cancels what can't be cancelled now.
 		if err := s.need.Engine.Cancel(context.WithoutCancel(ctx), t.ID); err != nil {
 			s.log.WarnContext(ctx, "task will be cancelled later", "task", t.ID, "error", err.Error())

@@ -17,7 +17,7 @@ func apiTask(t task.Task) api.Task {
 	out := api.Task{
 		ID: t.ID, State: string(t.State), Reason: string(t.Reason), Text: t.Text, RequestedBy: t.RequestedBy,
 		Repo: t.Repo, Ref: t.Ref, Commit: t.Commit, Worker: t.Worker, PolicyDigest: string(t.PolicyDigest),
-		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{},
+		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{}, Leases: []api.Lease{},
 		Usage: apiUsage(t.Usage), CreatedAt: t.CreatedAt, EndedAt: t.EndedAt,
 	}
 	for _, st := range t.Stages {
@@ -73,6 +73,8 @@ func apiEvent(e task.Event) (api.Event, error) {
 		data = apiOutput(v)
 	case task.EgressRecord:
 		data = apiEgress(v)
+	case task.AgentEvent:
+		data = apiAgentEvent(v)
 	case task.Task:
 		data = apiTask(v)
 	default:
