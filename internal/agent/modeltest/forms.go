@@ -91,7 +91,9 @@ func objects(v any) []object {
 }
 
 // shellTools are what harnesses call their tool for shell commands.
-func shellTools() []string { return []string{"Bash", "exec_command", "bash", "run_shell_command", "shell"} }
+func shellTools() []string {
+	return []string{"Bash", "exec_command", "bash", "run_shell_command", "shell"}
+}
 
 // call is the name and the input of the harness's shell tool.
 func (t turn) call(command string) (string, object) {
@@ -114,6 +116,22 @@ func (t turn) call(command string) (string, object) {
 		return name, input
 	}
 	return "no_such_tool", object{}
+}
+
+// made is a call as it is sent.
+type made struct{ name, input string }
+
+// calls are those of a step.
+func (t turn) calls(s Step) []made {
+	var out []made
+	if s.Shell != "" {
+		name, input := t.call(s.Shell)
+		out = append(out, made{name, encode(input)})
+	}
+	for _, c := range s.Calls {
+		out = append(out, made{c.Name, c.Input})
+	}
+	return out
 }
 
 func add(tools map[string]object, name string, schema any) {
@@ -153,25 +171,36 @@ func message(o *writer, model string) object {
 func beginMessages(o *writer) { o.event("message_start", object{"message": message(o, "scripted")}) }
 
 func writeMessages(o *writer, t turn, s Step) {
-	block := object{"type": "text", "text": s.Text}
-	empty, delta, stop := object{"type": "text", "text": ""}, object{"type": "text_delta", "text": s.Text}, "end_turn"
-	if s.Shell != "" {
-		name, input := t.call(s.Shell)
-		id := fmt.Sprintf("toolu_%d", o.id)
-		block = object{"type": "tool_use", "id": id, "name": name, "input": input}
-		empty = object{"type": "tool_use", "id": id, "name": name, "input": object{}}
-		delta, stop = object{"type": "input_json_delta", "partial_json": encode(input)}, "tool_use"
+	var blocks, empty, deltas []any
+	stop := "end_turn"
+	calls := t.calls(s)
+	if s.Text != "" || len(calls) == 0 {
+		blocks = append(blocks, object{"type": "text", "text": s.Text})
+		empty = append(empty, object{"type": "text", "text": ""})
+		deltas = append(deltas, object{"type": "text_delta", "text": s.Text})
+	}
+	for i, c := range calls {
+		id := fmt.Sprintf("toolu_%d", o.id+i)
+		stop = "tool_use"
+		blocks = append(blocks, object{"type": "tool_use", "id": id, "name": c.name, "input": json.RawMessage(c.input)})
+		empty = append(empty, object{"type": "tool_use", "id": id, "name": c.name, "input": object{}})
+		deltas = append(deltas, object{"type": "input_json_delta", "partial_json": c.input})
+	}
+	if s.Stop != "" {
+		stop = map[Stop]string{Length: "max_tokens", Refused: "refusal"}[s.Stop]
 	}
 	m := message(o, t.model)
 	if !o.stream {
-		m["content"], m["stop_reason"], m["usage"] = []any{block}, stop, messageUsage(20)
+		m["content"], m["stop_reason"], m["usage"] = blocks, stop, messageUsage(20)
 		o.document(m)
 		return
 	}
 	o.event("message_start", object{"message": m})
-	o.event("content_block_start", object{"index": 0, "content_block": empty})
-	o.event("content_block_delta", object{"index": 0, "delta": delta})
-	o.event("content_block_stop", object{"index": 0})
+	for i := range blocks {
+		o.event("content_block_start", object{"index": i, "content_block": empty[i]})
+		o.event("content_block_delta", object{"index": i, "delta": deltas[i]})
+		o.event("content_block_stop", object{"index": i})
+	}
 	o.event("message_delta", object{"delta": object{"stop_reason": stop, "stop_sequence": nil}, "usage": object{"output_tokens": 20}})
 	o.event("message_stop", object{})
 }
@@ -261,10 +290,15 @@ func beginChat(o *writer) {
 
 func writeChat(o *writer, t turn, s Step) {
 	said, stop := object{"role": "assistant", "content": s.Text}, "stop"
-	if s.Shell != "" {
-		name, input := t.call(s.Shell)
-		said["tool_calls"] = []any{object{"index": 0, "id": fmt.Sprintf("call_%d", o.id), "type": "function", "function": object{"name": name, "arguments": encode(input)}}}
-		stop = "tool_calls"
+	var calls []any
+	for i, c := range t.calls(s) {
+		calls = append(calls, object{"index": i, "id": fmt.Sprintf("call_%d", o.id+i), "type": "function", "function": object{"name": c.name, "arguments": c.input}})
+	}
+	if calls != nil {
+		said["tool_calls"], stop = calls, "tool_calls"
+	}
+	if s.Stop != "" {
+		stop = map[Stop]string{Length: "length", Refused: "content_filter"}[s.Stop]
 	}
 	usage := object{"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120, "prompt_tokens_details": object{"cached_tokens": 40}}
 	c := chunk(o, t.model)

@@ -19,11 +19,28 @@ import (
 	"sync"
 )
 
-// Step is one answer of the model. Exactly one field is set.
+// Step is one answer of the model. Text alone ends the turn.
 type Step struct {
-	Shell string // called with the harness's own tool for shell commands
-	Text  string // ends the turn
+	Shell string     `json:"shell,omitempty"` // called with the harness's own tool for shell commands
+	Text  string     `json:"text,omitempty"`  // said, before the calls if there are any
+	Calls []ToolCall `json:"calls,omitempty"` // of tools by name; Anthropic's and OpenAI's chat form only
+	Stop  Stop       `json:"stop,omitempty"`  // why it ends, if not as usual; the same two forms
 }
+
+// ToolCall is one call of a tool. Its input is sent as it is, JSON or not.
+type ToolCall struct {
+	Name  string `json:"name"`
+	Input string `json:"input"`
+}
+
+// Stop is an unusual end of an answer.
+type Stop string
+
+// The unusual ends.
+const (
+	Length  Stop = "length"  // cut at its largest size
+	Refused Stop = "refused" // the model declines
+)
 
 // Fault is a way to fail.
 type Fault string
@@ -43,6 +60,13 @@ type Options struct {
 	Steps []Step
 	Fault Fault
 	After int // tool results before the fault; 0: at once
+
+	// Faults befall the first requests that offer tools, one each (None: none);
+	// those after them are answered.
+	Faults     []Fault
+	RetryAfter string        // of answers with the status 429
+	Note       func(Seen)    // told of each request when it has been answered; nil: nobody
+	Gate       chan struct{} // each answer waits until it can receive; nil: none waits
 }
 
 // Seen is one request as it came.
@@ -60,6 +84,7 @@ type Server struct {
 
 	mu   sync.Mutex
 	seen []Seen
+	main int // requests that offered tools
 }
 
 // New returns a server.
@@ -86,9 +111,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	counted := &counting{ResponseWriter: w}
 	defer func() {
+		seen := Seen{Method: r.Method, Path: r.URL.Path, Key: keyOf(r), Header: r.Header.Clone(), Body: body, Status: counted.status}
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seen = append(s.seen, Seen{Method: r.Method, Path: r.URL.Path, Key: keyOf(r), Header: r.Header.Clone(), Body: body, Status: counted.status})
+		s.seen = append(s.seen, seen)
+		s.mu.Unlock()
+		if s.options.Note != nil {
+			s.options.Note(seen)
+		}
 	}()
 	s.answer(counted, r, body)
 }
@@ -124,16 +153,21 @@ func (s *Server) answer(w *counting, r *http.Request, body []byte) {
 	t := form.read(q)
 	stream := t.stream || strings.HasSuffix(r.URL.Path, ":streamGenerateContent")
 	side := len(t.tools) == 0 // a title or a probe: no part of the script
-	if f := s.options.Fault; f != None && !side && t.results >= s.options.After {
+	f := s.faultOf(t, side)
+	if s.options.Gate != nil && !side {
+		select {
+		case <-s.options.Gate:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if f != None {
 		s.fail(w, r, form, stream, f)
 		return
 	}
 	step := Step{Text: "ok"}
 	if !side {
-		step = Step{Text: "nothing further"}
-		if t.results < len(s.options.Steps) {
-			step = s.options.Steps[t.results]
-		}
+		step = stepOf(s.steps(body), t.results)
 	}
 	form.write(&writer{w: w, stream: stream, id: t.results}, t, step)
 }
@@ -158,6 +192,9 @@ func (s *Server) fail(w *counting, r *http.Request, form form, stream bool, f Fa
 		}
 		_, _ = io.WriteString(w, "data: {\"type\":\"\xff\xfe<html>\n\ndata: [[[[{\"never\n\n\x00\x01\x02\n\n")
 	default:
+		if f == "429" && s.options.RetryAfter != "" {
+			w.Header().Set("Retry-After", s.options.RetryAfter)
+		}
 		status := 0
 		for _, c := range f {
 			status = status*10 + int(c-'0')
