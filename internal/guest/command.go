@@ -9,6 +9,7 @@ import (
 const (
 	UserAgent = "agent" // uid and gid 1000, no capabilities
 	UserRoot  = "root"  // the sandbox's own root, for the platform's steps
+	UserSudo  = "sudo"  // root for the workload, with fewer capabilities; only where policy allows it
 )
 
 // The reason codes the guest gives. They are those of the platform, spelt here
@@ -18,6 +19,9 @@ const (
 	ReasonOutput   = "limit.output"
 	ReasonPIDs     = "limit.pids"
 	ReasonDisk     = "limit.disk"
+	ReasonMemory   = "limit.memory"
+	ReasonInodes   = "limit.inodes"
+	ReasonFiles    = "limit.files"
 	ReasonInvalid  = "input.invalid"
 	ReasonNotFound = "input.not_found"
 	ReasonLost     = "infra.sandbox_lost"
@@ -34,7 +38,20 @@ type Command struct {
 	Timeout   time.Duration `json:"timeout,omitempty"`   // zero: none
 	MaxOutput int64         `json:"maxOutput,omitempty"` // bytes of both streams; zero: DefaultMaxOutput
 	NProc     int64         `json:"nproc,omitempty"`     // processes of its user; zero: as the guest has it
+	Files     int64         `json:"files,omitempty"`     // open files of one process; zero: as the guest has it
+	Stdin     bool          `json:"stdin,omitempty"`     // its standard input is what Input brings; false: empty
+	StdinIdle time.Duration `json:"stdinIdle,omitempty"` // its input is closed when none came for so long; zero: stays open
+	Terminal  *Size         `json:"terminal,omitempty"`  // it runs on a terminal of this size, which is its input and output
 }
+
+// Size is a terminal's, in characters.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Valid says whether a terminal can have the size.
+func (s Size) Valid() bool { return s.Rows > 0 && s.Cols > 0 }
 
 // DefaultMaxOutput limits the output of a command that names no limit.
 const DefaultMaxOutput = 1 << 30
@@ -54,12 +71,33 @@ type Status struct {
 	Signal    int       `json:"signal,omitempty"` // when a signal ended it
 	Reason    string    `json:"reason,omitempty"` // the limit that was hit, or why the command was lost
 	TimedOut  bool      `json:"timedOut,omitempty"`
-	Started   bool      `json:"started,omitempty"` // this very call started it
-	Error     string    `json:"error,omitempty"`   // why it could not be started; ExitCode is then 126 or 127
-	Output    int64     `json:"output"`            // payload bytes in the journal
+	Started   bool      `json:"started,omitempty"`   // this very call started it
+	Error     string    `json:"error,omitempty"`     // why it could not be started; ExitCode is then 126 or 127
+	Output    int64     `json:"output"`              // payload bytes in the journal
+	Cut       int64     `json:"cut,omitempty"`       // bytes that were written beyond the limit and dropped
+	Input     int64     `json:"input,omitempty"`     // bytes of standard input that the guest took
+	InputOpen bool      `json:"inputOpen,omitempty"` // more may follow
+	Terminal  bool      `json:"terminal,omitempty"`
 	StartedAt time.Time `json:"startedAt"`
 	EndedAt   time.Time `json:"endedAt,omitzero"`
 	Children  []int     `json:"children,omitempty"` // processes of its tree that outlived it
+}
+
+// Inspection is how a command stands this very moment.
+type Inspection struct {
+	ID        string    `json:"id"`
+	Processes []Process `json:"processes,omitempty"` // the living ones of its tree
+	Input     int64     `json:"input,omitempty"`
+	InputOpen bool      `json:"inputOpen,omitempty"`
+}
+
+// Process is a living process of a command's tree. What it says of itself is
+// the workload's word.
+type Process struct {
+	PID     int    `json:"pid"` // inside the sandbox
+	Parent  int    `json:"parent,omitempty"`
+	State   string `json:"state,omitempty"`   // a letter, as in /proc
+	Command string `json:"command,omitempty"` // its arguments, cut
 }
 
 // Ended says whether the status is final.

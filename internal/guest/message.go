@@ -26,6 +26,13 @@ const (
 	TransferStop                 // Stream: transfer; the worker gives up
 )
 
+// The frames from the worker to the guest about a command that runs.
+const (
+	Input   Type = 32 + iota // Stream: request; payload: InputRequest in bytes of its own
+	Resize                   // Stream: request; payload: ResizeRequest
+	Inspect                  // Stream: request; payload: InspectRequest
+)
+
 // The frames from the guest to the worker.
 const (
 	Welcome Type = 64 + iota // Stream: 0; payload: Greeting; answers a hello
@@ -70,6 +77,19 @@ type ActiveCommand struct {
 type SignalRequest struct {
 	ID     string `json:"id"`
 	Signal int    `json:"signal"`
+	Group  bool   `json:"group,omitempty"` // only the process group of its main process
+	PID    int    `json:"pid,omitempty"`   // only this process of its tree
+}
+
+// ResizeRequest is the payload of Resize.
+type ResizeRequest struct {
+	ID   string `json:"id"`
+	Size Size   `json:"size"`
+}
+
+// InspectRequest is the payload of Inspect.
+type InspectRequest struct {
+	ID string `json:"id,omitempty"` // empty: every command that has a process
 }
 
 // PutRequest is the payload of Put.
@@ -89,6 +109,11 @@ type Answer struct {
 	Number uint64   `json:"n,omitempty"`      // of Start: the command's stream
 	Status *Status  `json:"status,omitempty"` // of Start
 	Notes  []string `json:"notes,omitempty"`  // of Get: what was left out
+
+	Input       *InputState  `json:"input,omitempty"`       // of Input
+	Inspections []Inspection `json:"inspections,omitempty"` // of Inspect
+
+	Protected *Protected `json:"protected,omitempty"` // of Protect
 }
 
 // Ending is the payload of Exit.

@@ -28,6 +28,9 @@ type command struct {
 	status guest.Status
 	timer  *time.Timer
 
+	input *input // nil: it has none
+	files int64  // open files that each of its processes may have
+
 	pipes   []*pipe
 	pieces  []piece
 	kept    int64 // bytes of pieces
@@ -43,7 +46,9 @@ type command struct {
 	final      bool // status is
 	exitOffset int64
 	overflow   bool // it wrote more than its limit
+	cut        int64
 	crowded    bool // its user was seen at the limit of processes
+	filled     bool // a process of it was seen at the limit of open files
 	ending     int  // tree killers at work
 	settled    bool // the worker has everything
 }

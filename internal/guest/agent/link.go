@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,6 +68,9 @@ func (a *Agent) hello(epoch uint64) {
 		}
 		for _, c := range a.active {
 			c.resumed = false
+			if c.input != nil {
+				c.input.changed.Broadcast() // Who waits, waits for nobody.
+			}
 		}
 	}
 	greeting := guest.Greeting{Boot: a.boot}
@@ -95,10 +99,33 @@ func (a *Agent) receive(f guest.Frame) {
 		if a.parse(f, &s) {
 			go a.answer(f.Epoch, f.Stream, guest.Answer{Error: a.signal(s)})
 		}
+	case guest.Input:
+		r, ok := guest.ParseInput(f.Payload)
+		if !ok {
+			a.answer(f.Epoch, f.Stream, guest.Answer{Error: guest.Errorf(guest.ReasonInvalid, "the input can't be read")})
+			return
+		}
+		r.Data = bytes.Clone(r.Data) // It lies in the reader's buffer.
+		go a.takeInput(f.Epoch, f.Stream, r)
+	case guest.Resize:
+		var r guest.ResizeRequest
+		if a.parse(f, &r) {
+			go a.answer(f.Epoch, f.Stream, guest.Answer{Error: a.resize(r)})
+		}
+	case guest.Inspect:
+		var r guest.InspectRequest
+		if a.parse(f, &r) {
+			go a.answer(f.Epoch, f.Stream, a.inspect(r))
+		}
 	case guest.Configure:
 		var cfg guest.Config
 		if a.parse(f, &cfg) {
 			go a.answer(f.Epoch, f.Stream, guest.Answer{Error: a.configure(cfg)})
+		}
+	case guest.Protect:
+		var p guest.Protection
+		if a.parse(f, &p) {
+			go func() { a.answer(f.Epoch, f.Stream, a.protect(p)) }()
 		}
 	case guest.Ping:
 		a.answer(f.Epoch, f.Stream, guest.Answer{})

@@ -85,6 +85,7 @@ func (a *Agent) room(c *command) bool {
 func (a *Agent) keep(c *command, fd int, data []byte) {
 	c.drained.Broadcast()
 	if left := c.limit - c.end; int64(len(data)) > left {
+		c.cut += int64(len(data)) - left
 		data = data[:left]
 		if !c.overflow {
 			c.overflow = true
@@ -208,7 +209,7 @@ func (a *Agent) forget(c *command) {
 		}
 	}
 	a.kept -= c.kept
-	c.kept, c.pieces, c.pipes, c.settled = 0, nil, nil, true
+	c.kept, c.pieces, c.pipes, c.input, c.settled = 0, nil, nil, nil, true
 }
 
 // unread is the count of bytes that wait in the pipe.

@@ -78,6 +78,9 @@ func (a *Agent) exited(c *command, status unix.WaitStatus) {
 		<-c.ready
 		a.mu.Lock()
 		c.exited = true
+		if c.input != nil {
+			c.input.end()
+		}
 		for _, p := range c.pipes {
 			p.goal = p.read
 			if !p.over {
@@ -114,7 +117,10 @@ func (a *Agent) finish(c *command, status unix.WaitStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := &c.status
-	s.Phase, s.EndedAt, s.Children = guest.Exited, time.Now().UTC(), children
+	s.Phase, s.EndedAt, s.Children, s.Cut = guest.Exited, time.Now().UTC(), children, c.cut
+	if c.input != nil {
+		s.Input = c.input.taken
+	}
 	s.ExitCode = -1
 	if status.Exited() {
 		s.ExitCode = status.ExitStatus()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -74,6 +75,9 @@ func (a *Agent) enter(cmd guest.Command) (c *command, mine bool, refused *guest.
 	if cmd.User != "" && cmd.User != guest.UserAgent && cmd.User != guest.UserRoot {
 		return nil, false, guest.Errorf(guest.ReasonInvalid, "command %q: user %q is unknown; there are agent and root", cmd.ID, cmd.User)
 	}
+	if cmd.Terminal != nil && !cmd.Terminal.Valid() {
+		return nil, false, guest.Errorf(guest.ReasonInvalid, "command %q: a terminal can't have %d rows and %d columns", cmd.ID, cmd.Terminal.Rows, cmd.Terminal.Cols)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c, ok := a.byID[cmd.ID]; ok {
@@ -86,7 +90,8 @@ func (a *Agent) enter(cmd guest.Command) (c *command, mine bool, refused *guest.
 	c = &command{
 		number: number, ready: make(chan struct{}),
 		root: cmd.User == guest.UserRoot, nproc: cmd.NProc, dir: cmd.Dir, limit: cmd.MaxOutput,
-		status: guest.Status{ID: cmd.ID, Phase: guest.Running, StartedAt: time.Now().UTC()},
+		files:  cmd.Files,
+		status: guest.Status{ID: cmd.ID, Phase: guest.Running, Terminal: cmd.Terminal != nil, StartedAt: time.Now().UTC()},
 	}
 	if c.limit <= 0 {
 		c.limit = guest.DefaultMaxOutput
@@ -114,36 +119,30 @@ func (a *Agent) spawn(c *command, cmd guest.Command) {
 		a.unstartable(c, err)
 		return
 	}
-	var reading, writing [2]int
-	for i := range reading {
-		var ends [2]int
-		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-			for _, fd := range append(reading[:i], writing[:i]...) {
-				unix.Close(fd)
-			}
-			a.unstartable(c, fmt.Errorf("pipe: %w", err))
-			return
-		}
-		reading[i], writing[i] = ends[0], ends[1]
-		// A command that writes a lot is then read in large pieces; it works without.
-		_, _ = unix.FcntlInt(uintptr(ends[0]), unix.F_SETPIPE_SZ, pipeSize)
-	}
-	pid, err := a.fork(c, program, cmd.Argv, env, writing)
-	for i := range writing {
-		unix.Close(writing[i])
-	}
+	s, err := a.openStreams(cmd)
 	if err != nil {
-		for i := range reading {
-			unix.Close(reading[i])
-		}
+		a.unstartable(c, fmt.Errorf("standard streams: %w", err))
+		return
+	}
+	pid, err := a.fork(c, program, cmd.Argv, env, s.theirs)
+	closeAll(without(s.theirs, a.null))
+	if err != nil {
+		closeAll(s.outputs, []int{s.input})
 		a.unstartable(c, startError(err, program, c.dir))
 		return
 	}
 	a.mu.Lock()
-	for i, fd := range reading {
-		// The setting before NewFile: the poller takes it only so.
-		_ = unix.SetNonblock(fd, true)
-		c.pipes = append(c.pipes, &pipe{fd: i + 1, file: os.NewFile(uintptr(fd), "pipe")})
+	for i, fd := range s.outputs {
+		c.pipes = append(c.pipes, &pipe{fd: i + 1, file: pollable(fd)})
+	}
+	switch {
+	case cmd.Terminal != nil:
+		c.input = a.newInput(c.pipes[0].file, cmd)
+	case cmd.Stdin:
+		c.input = a.newInput(pollable(s.input), cmd)
+	}
+	if c.input != nil {
+		go a.feed(c.input)
 	}
 	c.pid, c.status.PID = pid, pid
 	if cmd.Timeout > 0 {
@@ -158,13 +157,24 @@ func (a *Agent) spawn(c *command, cmd guest.Command) {
 	}
 }
 
+// pollable makes a descriptor a file that is waited for without a thread.
+func pollable(fd int) *os.File {
+	// The setting before NewFile: the poller takes it only so.
+	_ = unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "stream")
+}
+
+func without(fds []int, one int) []int {
+	return slices.DeleteFunc(slices.Clone(fds), func(fd int) bool { return fd == one })
+}
+
 // fork makes the process under the lock that the reaper takes as well, so that
 // even a process that ends at once is known when it is reaped.
-func (a *Agent) fork(c *command, program string, argv, env []string, writing [2]int) (int, error) {
+func (a *Agent) fork(c *command, program string, argv, env []string, streams []int) (int, error) {
 	attr := &syscall.ProcAttr{
 		Dir: c.dir, Env: env,
-		Files: []uintptr{uintptr(a.null), uintptr(writing[0]), uintptr(writing[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Files: []uintptr{uintptr(streams[0]), uintptr(streams[1]), uintptr(streams[2])},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: c.status.Terminal},
 	}
 	if !c.root && !a.opts.SameUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}

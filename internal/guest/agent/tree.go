@@ -142,6 +142,9 @@ func (a *Agent) signal(r guest.SignalRequest) *guest.Error {
 		return guest.Errorf(guest.ReasonNotFound, "command %q: not found", r.ID)
 	}
 	<-c.ready
+	if r.Group || r.PID != 0 {
+		return a.signalPart(c, r)
+	}
 	if unix.Signal(r.Signal) == unix.SIGKILL {
 		if !a.killTree(c, endWithin) {
 			return guest.Errorf(guest.ReasonInternal, "command %q: processes of it don't end", r.ID)
@@ -245,7 +248,11 @@ func (a *Agent) freeze(c *command) (thaw func()) {
 			}
 		}
 	}
-	return func() {}
+	return func() {
+		for pid := range stopped {
+			_ = unix.Kill(pid, unix.SIGCONT)
+		}
+	}
 }
 
 // shutdown kills every process but the agent.

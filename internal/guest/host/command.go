@@ -296,11 +296,12 @@ func clean(s guest.Status, id string) guest.Status {
 		s.Signal = 0
 	}
 	switch s.Reason {
-	case "", guest.ReasonTime, guest.ReasonOutput, guest.ReasonPIDs, guest.ReasonDisk:
+	case "", guest.ReasonTime, guest.ReasonOutput, guest.ReasonPIDs, guest.ReasonDisk, guest.ReasonMemory, guest.ReasonInodes, guest.ReasonFiles:
 	default:
 		s.Reason = guest.ReasonInternal
 	}
 	s.TimedOut = s.Reason == guest.ReasonTime
+	s.Cut, s.Input, s.InputOpen = max(s.Cut, 0), max(s.Input, 0), s.InputOpen && !s.Ended()
 	s.Error = cleanText(s.Error)
 	if len(s.Children) > maxChildren {
 		s.Children = s.Children[:maxChildren]

@@ -19,13 +19,20 @@ type request struct {
 
 // call asks the guest and waits for its answer, over as many epochs as it takes.
 func (c *Conn) call(ctx context.Context, kind guest.Type, payload any) (guest.Answer, error) {
-	r := &request{kind: kind, answer: make(chan guest.Answer, 1)}
+	var text []byte
 	if payload != nil {
-		r.payload = guest.Marshal(payload)
+		text = guest.Marshal(payload)
 	}
+	command := ""
 	if cmd, ok := payload.(guest.Command); ok {
-		r.command = cmd.ID
+		command = cmd.ID
 	}
+	return c.request(ctx, kind, text, command)
+}
+
+// request is call with a payload that is encoded already.
+func (c *Conn) request(ctx context.Context, kind guest.Type, payload []byte, command string) (guest.Answer, error) {
+	r := &request{kind: kind, payload: payload, command: command, answer: make(chan guest.Answer, 1)}
 	if len(r.payload) > guest.MaxMessage {
 		return guest.Answer{}, guest.Errorf(guest.ReasonInvalid, "the request has %d bytes; the most is %d", len(r.payload), guest.MaxMessage)
 	}
@@ -96,7 +103,7 @@ func (c *Conn) reply(f guest.Frame) {
 // cleanReason lets the guest give no reasons but those it has.
 func cleanReason(reason string) string {
 	switch reason {
-	case guest.ReasonInvalid, guest.ReasonNotFound, guest.ReasonDisk, guest.ReasonPIDs:
+	case guest.ReasonInvalid, guest.ReasonNotFound, guest.ReasonDisk, guest.ReasonPIDs, guest.ReasonInodes, guest.ReasonFiles:
 		return reason
 	}
 	return guest.ReasonInternal
@@ -134,7 +141,16 @@ func (c *Conn) Signal(ctx context.Context, id string, signal int) error {
 	if over {
 		return nil
 	}
-	_, err = c.call(ctx, guest.Signal, guest.SignalRequest{ID: id, Signal: signal})
+	return c.SignalPart(ctx, guest.SignalRequest{ID: id, Signal: signal})
+}
+
+// SignalPart sends a signal to what the request names: the command's whole tree,
+// the process group of its main process, or one process of its tree.
+func (c *Conn) SignalPart(ctx context.Context, r guest.SignalRequest) error {
+	if _, err := c.journals.find(r.ID); err != nil {
+		return err
+	}
+	_, err := c.call(ctx, guest.Signal, r)
 	return wrap("signal", err)
 }
 
