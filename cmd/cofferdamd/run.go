@@ -23,6 +23,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/output"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/server"
+	"github.com/cofferdam/cofferdam/internal/server/credentials"
 	"github.com/cofferdam/cofferdam/internal/stage/steps"
 	"github.com/cofferdam/cofferdam/internal/stage/temporal"
 	"github.com/cofferdam/cofferdam/internal/store"
@@ -116,15 +117,20 @@ type plane struct {
 	leases     *credential.Leases
 	blobs      *output.Blobs
 	policies   policies
+	outside    outside
 	identities *identity.Identities
 	registry   *fleet.Registry
 	fleet      *fleet.Fleet
+	work       *steps.Work
 	engine     *temporal.Engine
 }
 
 // open opens what lies in the data folder.
 func (p *plane) open(ctx context.Context) error {
 	var err error
+	if p.outside, err = newOutside(p.flags); err != nil {
+		return err
+	}
 	if p.flags.operator != "" {
 		text, err := os.ReadFile(p.flags.operator)
 		if err != nil {
@@ -195,12 +201,12 @@ func (p *plane) connect(ctx context.Context) error {
 		Authenticate: p.worker, Boot: p.boot, Version: version, Log: p.log,
 	})
 	p.fleet = fleet.New(p.registry, fleet.Options{})
-	work := steps.New(steps.Deps{
+	p.work = steps.New(steps.Deps{
 		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: p.policies, Leases: p.leases,
 		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
 	o := temporal.Options{
-		KeyFile: filepath.Join(p.dir, "keys", "engine.key"), Steps: work, Open: open{p.store}.list, Logger: p.log,
+		KeyFile: filepath.Join(p.dir, "keys", "engine.key"), Steps: p.work, Open: open{p.store}.list, Logger: p.log,
 		Address: p.flags.temporal, Namespace: p.flags.namespace,
 	}
 	if o.Address == "" {
@@ -227,13 +233,21 @@ func (p *plane) server() (*server.Server, error) {
 	if p.flags.hosts != "" {
 		hosts = strings.Split(p.flags.hosts, ",")
 	}
+	desk, err := credentials.New(credentials.Options{
+		Vault: p.leases, Leases: p.leases, Machines: p.fleet, Grants: p.work, Life: credential.Life, Now: time.Now, Log: p.log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	return server.New(server.Options{
 		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKey: p.key.Public(), Log: p.log,
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
 			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: p.policies, Blobs: p.blobs,
 			Places: p.fleet, Commands: p.fleet, Files: p.fleet, Workers: p.fleet, Audit: p.audit,
+			Credentials: desk,
 			Probes: []server.Probe{
+				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},
 				{ID: "engine", Ask: p.engine.Ready, OK: "the engine answers", Fix: "look at the log of cofferdam-engine; tasks go on when it is back"},
 			},

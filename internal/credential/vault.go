@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -69,13 +70,13 @@ func (v *Vault) unlock(ctx context.Context) (*key, error) {
 		}
 		if len(sealed) > 0 {
 			return nil, task.Fail(task.InfraVault, fmt.Sprintf(
-				"the vault's key %s is missing and %d credentials were sealed under it; put it back from a backup, or remove them (%s) and add them again",
-				v.file, len(sealed), strings.Join(sealed[:min(len(sealed), 5)], ", ")), nil)
+				"the vault's key, cofferdamd/keys/vault.key in the data folder, is missing and %d credentials were sealed under it; put it back from a backup, or remove them and add them again",
+				len(sealed)), nil)
 		}
 		k, err = makeKey(v.file)
 	}
 	if err != nil {
-		return nil, task.Fail(task.InfraVault, "the vault's key "+v.file+": "+err.Error(), nil)
+		return nil, task.Fail(task.InfraVault, "the vault's key, cofferdamd/keys/vault.key in the data folder, can't be used: "+reasonFor(err), err)
 	}
 	v.key = k
 	return k, nil
@@ -121,6 +122,14 @@ func (v *Vault) Check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// reasonFor is the error without the path, which is nobody's business outside.
+func reasonFor(err error) string {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err.Error()
+	}
+	return err.Error()
 }
 
 func reasonOf(err error) task.Reason {

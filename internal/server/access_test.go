@@ -16,44 +16,49 @@ import (
 )
 
 // permissions says for every operation who gets past the door: no token, a bad
-// one, a user, an admin, a worker.
-var permissions = map[string][5]bool{
-	"health":         {true, true, true, true, true},
-	"doctor":         {false, false, true, true, false},
-	"list-workers":   {false, false, true, true, false},
-	"export-audit":   {false, false, false, true, false},
-	"audit-key":      {false, false, true, true, false},
-	"create-token":   {false, false, false, true, false},
-	"list-tokens":    {false, false, false, true, false},
-	"remove-token":   {false, false, false, true, false},
-	"upload-bundle":  {false, false, true, true, false},
-	"create-task":    {false, false, true, true, false},
-	"list-tasks":     {false, false, true, true, false},
-	"get-task":       {false, false, true, true, false},
-	"cancel-task":    {false, false, true, true, false},
-	"watch-task":     {false, false, true, true, false},
-	"read-log":       {false, false, true, true, false},
-	"get-output":     {false, false, true, true, false},
-	"get-receipt":    {false, false, true, true, false},
-	"agent-events":   {false, false, true, true, false},
-	"list-egress":    {false, false, true, true, false},
-	"create-sandbox": {false, false, true, true, false},
-	"list-sandboxes": {false, false, true, true, false},
-	"get-sandbox":    {false, false, true, true, false},
-	"remove-sandbox": {false, false, true, true, false},
-	"put-files":      {false, false, true, true, false},
-	"get-files":      {false, false, true, true, false},
-	"exec":           {false, false, true, true, false},
-	"get-command":    {false, false, true, true, false},
-	"read-command":   {false, false, true, true, false},
-	"kill-command":   {false, false, true, true, false},
+// one, a user, an admin, a worker, a gateway.
+var permissions = map[string][6]bool{
+	"health":            {true, true, true, true, true, true},
+	"doctor":            {false, false, true, true, false, false},
+	"list-workers":      {false, false, true, true, false, false},
+	"export-audit":      {false, false, false, true, false, false},
+	"audit-key":         {false, false, true, true, false, false},
+	"create-token":      {false, false, false, true, false, false},
+	"list-tokens":       {false, false, false, true, false, false},
+	"remove-token":      {false, false, false, true, false, false},
+	"upload-bundle":     {false, false, true, true, false, false},
+	"create-task":       {false, false, true, true, false, false},
+	"list-tasks":        {false, false, true, true, false, false},
+	"get-task":          {false, false, true, true, false, false},
+	"cancel-task":       {false, false, true, true, false, false},
+	"watch-task":        {false, false, true, true, false, false},
+	"read-log":          {false, false, true, true, false, false},
+	"get-output":        {false, false, true, true, false, false},
+	"get-receipt":       {false, false, true, true, false, false},
+	"agent-events":      {false, false, true, true, false, false},
+	"list-egress":       {false, false, true, true, false, false},
+	"create-sandbox":    {false, false, true, true, false, false},
+	"list-sandboxes":    {false, false, true, true, false, false},
+	"get-sandbox":       {false, false, true, true, false, false},
+	"remove-sandbox":    {false, false, true, true, false, false},
+	"put-files":         {false, false, true, true, false, false},
+	"get-files":         {false, false, true, true, false, false},
+	"exec":              {false, false, true, true, false, false},
+	"get-command":       {false, false, true, true, false, false},
+	"read-command":      {false, false, true, true, false, false},
+	"kill-command":      {false, false, true, true, false, false},
+	"add-credential":    {false, false, false, true, false, false},
+	"list-credentials":  {false, false, true, true, false, false},
+	"revoke-credential": {false, false, true, true, false, false},
+	"remove-credential": {false, false, true, true, false, false},
+	"lend":              {false, false, false, false, false, true},
 }
 
 func TestPermissions(t *testing.T) {
 	s := newSite(t)
 	s.tokens["nobody"] = ""
 	s.tokens["bad"] = identity.NewSecret().Reveal()
-	callers := [5]string{"nobody", "bad", "alice", "admin", "worker"}
+	callers := [6]string{"nobody", "bad", "alice", "admin", "worker", "gateway"}
 	if len(s.server.operations) != len(permissions) {
 		t.Errorf("%d operations, %d rows", len(s.server.operations), len(permissions))
 	}
@@ -86,7 +91,7 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	// Every path that is routed is an operation, the description or the tunnel.
-	for caller, want := range map[string]int{"nobody": 401, "bad": 401, "alice": 403, "admin": 403, "worker": 200} {
+	for caller, want := range map[string]int{"nobody": 401, "bad": 401, "alice": 403, "admin": 403, "gateway": 403, "worker": 200} {
 		if got, _, _ := s.ask(t, caller, http.MethodPost, "/v1/worker/connect", ""); got != want {
 			t.Errorf("tunnel as %s: %d, want %d", caller, got, want)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/credentials"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -123,4 +124,6 @@ type Needs struct {
 	Workers  Workers
 	Audit    Audit
 	Probes   []Probe
+
+	Credentials *credentials.Desk
 }

@@ -24,6 +24,7 @@ const (
 	public        // no token
 	users         // users and admins
 	admins
+	gateways
 )
 
 // roles that have the access.
@@ -33,6 +34,8 @@ func (a access) roles() []identity.Role {
 		return []identity.Role{identity.User, identity.Admin}
 	case admins:
 		return []identity.Role{identity.Admin}
+	case gateways:
+		return []identity.Role{identity.Gateway}
 	}
 	return nil
 }

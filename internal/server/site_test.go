@@ -16,6 +16,7 @@ import (
 	"github.com/cofferdam/cofferdam/client"
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/server/credentials"
 )
 
 // site is a server over working fakes, with a token for each kind of caller.
@@ -26,7 +27,8 @@ type site struct {
 	server *Server
 	http   *httptest.Server
 	log    *safeBuffer
-	tokens map[string]string // "alice", "bob", "admin", "worker"
+	tokens map[string]string // "alice", "bob", "admin", "worker", "gateway"
+	vault  *vault
 }
 
 // safeBuffer may be read while the server logs.
@@ -54,7 +56,7 @@ func newSiteWith(t testing.TB, change func(*Options)) *site {
 	t.Helper()
 	s := &site{memory: newMemory(), fleet: newMachines(), engine: &engine{}, log: &safeBuffer{}, tokens: map[string]string{}}
 	ids := identity.New(s.memory, time.Now)
-	for user, role := range map[string]identity.Role{"alice": identity.User, "bob": identity.User, "admin": identity.Admin, "worker": identity.Worker} {
+	for user, role := range map[string]identity.Role{"alice": identity.User, "bob": identity.User, "admin": identity.Admin, "worker": identity.Worker, "gateway": identity.Gateway} {
 		_, secret, err := ids.Issue(t.Context(), identity.Request{User: user, Role: role})
 		if err != nil {
 			t.Fatal(err)
@@ -75,8 +77,15 @@ func newSiteWith(t testing.TB, change func(*Options)) *site {
 			Places: s.fleet, Commands: s.fleet, Files: s.fleet, Workers: s.fleet, Audit: account{s.memory},
 		},
 	}
-	change(&o)
+	s.vault = &vault{}
 	var err error
+	o.Needs.Credentials, err = credentials.New(credentials.Options{
+		Vault: s.vault, Leases: s.vault, Machines: s.vault, Grants: s.vault, Life: time.Minute, Now: time.Now, Log: o.Log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&o)
 	if s.server, err = New(o); err != nil {
 		t.Fatal(err)
 	}

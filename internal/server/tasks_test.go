@@ -328,7 +328,7 @@ func TestTokens(t *testing.T) {
 		t.Error(err)
 	}
 	list, err := admin.Tokens(ctx)
-	if err != nil || len(list) != 5 {
+	if err != nil || len(list) != 6 {
 		t.Errorf("%v %v", list, err)
 	}
 	for _, l := range list {
