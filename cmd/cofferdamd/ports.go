@@ -10,16 +10,36 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// policies gives the stages what policy says.
-type policies struct{ operator policy.Operator }
+// policies gives the stages and the API what policy says.
+type policies struct {
+	operator string // text of the operator's layer
+	store    *store.Store
+}
 
-// Compile turns a task's policy into the stages' plan.
-func (p policies) Compile(spec task.Spec) (stage.Plan, error) {
-	plan, err := p.operator.Compile(spec)
+// Layers takes the layers that stand above the tasks of a project now.
+func (p *policies) Layers(ctx context.Context, project string) (task.Layers, error) {
+	layers := task.Layers{Operator: p.operator}
+	if project == "" {
+		return layers, nil
+	}
+	found, err := p.store.Project(ctx, project)
+	if err != nil {
+		return task.Layers{}, err
+	}
+	layers.Project = found.Text
+	return layers, nil
+}
+
+// Compile turns a task's request into the stages' plan.
+func (p *policies) Compile(spec task.Spec, layers task.Layers) (stage.Plan, error) {
+	plan, err := policy.Compile(spec, layers)
 	if err != nil {
 		return stage.Plan{}, err
 	}
-	return stage.Plan{Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules}, nil
+	return stage.Plan{
+		Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Timeout: plan.Timeout, Files: plan.Files, Sudo: plan.Sudo,
+		Repository: plan.Repository, Narrowed: plan.Narrowed,
+	}, nil
 }
 
 // open gives the engine the tasks that have not ended.

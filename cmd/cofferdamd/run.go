@@ -136,15 +136,15 @@ func (p *plane) open(ctx context.Context) error {
 		if err != nil {
 			return task.Fail(task.InputPolicy, "the operator's policy can't be read: "+err.Error(), nil)
 		}
-		operator, err := policy.ParseOperator(string(text))
-		if err != nil {
+		if err := policy.CheckOperator(string(text)); err != nil {
 			return err
 		}
-		p.policies.operator = operator
+		p.policies.operator = string(text)
 	}
 	if p.store, err = store.Open(ctx, store.Options{Dir: p.dir, Logger: p.log}); err != nil {
 		return err
 	}
+	p.policies.store = p.store
 	keys := filepath.Join(p.dir, "keys")
 	if err := os.MkdirAll(keys, 0o700); err != nil {
 		return task.Fail(task.InfraStorage, "the folder of the keys can't be made: "+err.Error(), nil)
@@ -202,7 +202,7 @@ func (p *plane) connect(ctx context.Context) error {
 	})
 	p.fleet = fleet.New(p.registry, fleet.Options{})
 	p.work = steps.New(steps.Deps{
-		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: p.policies, Leases: p.leases,
+		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases,
 		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
 	o := temporal.Options{
@@ -243,8 +243,8 @@ func (p *plane) server() (*server.Server, error) {
 		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKey: p.key.Public(), Log: p.log,
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
-			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: p.policies, Blobs: p.blobs,
-			Places: p.fleet, Commands: p.fleet, Files: p.fleet, Workers: p.fleet, Audit: p.audit,
+			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
+			Places: p.fleet, Commands: p.fleet, Files: p.fleet, Workers: p.fleet, Agents: p.fleet, Audit: p.audit,
 			Credentials: desk,
 			Probes: []server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},

@@ -1,13 +1,8 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
-	"io"
-	"net/netip"
-	"regexp"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -15,345 +10,253 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// maxFile bounds a policy file; a longer one is a mistake or an attack.
-const maxFile = 256 << 10
-
-// file is a task's policy file as read.
+// file is what one layer says. The zero file says nothing.
 type file struct {
-	limits task.Limits
-	allow  map[task.StageName][]task.Rule
+	name  string // for people: "policy", "operator policy", …
+	layer string
+
+	limits   limits
+	network  map[task.StageName][]lined // present: the layer says what the stage reaches, be it nothing
+	time     map[task.StageName]lasting
+	files    fileRules
+	sudo     *bool
+	sudoLine int
+	examples []example
+
+	ceiling  ceiling     // operator and project
+	ask      *mayAsk     // operator and project: what repositories may ask for; nil: nothing
+	private  []lined     // operator
+	defaults limits      // operator
+	work     *repository // repository
 }
 
-// operatorFile is the operator's layer as read.
-type operatorFile struct {
-	private []task.Rule
+type lasting struct {
+	time.Duration
+	line int
 }
 
-// reader walks a YAML tree and keeps the errors, each with line and field.
-type reader struct {
-	name string // of the file, for errors
-	errs []string
+// ceiling is what a layer lets the layers below it ask for at most. The zero
+// ceiling bounds nothing.
+type ceiling struct {
+	limits      limits
+	all         []lined                    // nil: no bound
+	stages      map[task.StageName][]lined // absent: no bound
+	credentials []string                   // nil: no bound
+	widen       []string                   // nil: all of task.ProtectedFiles
+	noSplice    bool
+	noSudo      bool
+	line        int // of the ceiling
 }
 
-func (r *reader) errorf(n *yaml.Node, field, format string, args ...any) {
-	line := 1
-	if n != nil {
-		line = n.Line
-	}
-	text := fmt.Sprintf(format, args...)
-	if field == "" {
-		r.errs = append(r.errs, fmt.Sprintf("%s line %d: %s", r.name, line, text))
-		return
-	}
-	r.errs = append(r.errs, fmt.Sprintf("%s line %d: %s: %s", r.name, line, field, text))
+// mayAsk is what a layer lets a repository ask for.
+type mayAsk struct {
+	network  []lined
+	commands bool
 }
 
-func (r *reader) err() error {
-	if len(r.errs) == 0 {
-		return nil
-	}
-	return task.Fail(task.InputPolicy, strings.Join(r.errs, "; "), nil)
+// repository is what a repository says about the work on it.
+type repository struct {
+	task.RepositoryAsk
+	line int // of the first of it
 }
 
-// root parses text into its top mapping; nil means an empty file.
-func (r *reader) root(text string) *yaml.Node {
-	if len(text) > maxFile {
-		r.errorf(nil, "", "longer than %d bytes", maxFile)
-		return nil
-	}
-	var doc yaml.Node
-	if onlyComments(text) {
-		return nil
-	}
-	loader, err := yaml.NewLoader(strings.NewReader(text))
-	if err == nil {
-		err = loader.Load(&doc)
-	}
-	if err != nil {
-		r.errs = append(r.errs, r.name+": not YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
-		return nil
-	}
-	var more yaml.Node
-	if err := loader.Load(&more); !errors.Is(err, io.EOF) {
-		r.errorf(&more, "", "a second document; a policy is one")
-		return nil
-	}
-	if len(doc.Content) == 0 {
-		return nil
-	}
-	if err := r.plain(&doc); err != nil {
-		return nil
-	}
-	return doc.Content[0]
+// stages that have a policy.
+func stages() []task.StageName {
+	return []task.StageName{task.Checkout, task.Setup, task.Agent, task.Verify}
 }
 
-// plain refuses what makes a document mean more than it shows: anchors,
-// aliases, merge keys and custom tags.
-func (r *reader) plain(n *yaml.Node) error {
-	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		r.errorf(n, "", "anchors and aliases are not allowed; write the value out")
-		return r.err()
-	}
-	if n.Tag != "" && !slices.Contains([]string{"!!map", "!!seq", "!!str", "!!int", "!!float", "!!bool", "!!null"}, n.Tag) {
-		r.errorf(n, "", "the tag %s is not allowed; remove it", n.Tag)
-		return r.err()
-	}
-	for _, c := range n.Content {
-		if err := r.plain(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+type fieldReaders = map[string]func(*yaml.Node, string)
 
-// fields reads a mapping with known keys only.
-func (r *reader) fields(n *yaml.Node, path string, known map[string]func(n *yaml.Node, path string)) {
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return
+// parse reads a layer's text with the fields that the layer has.
+func parse(r *reader, text string, fields func(r *reader, f *file) fieldReaders) (file, error) {
+	f := file{
+		name: r.name, layer: r.layer,
+		network: map[task.StageName][]lined{}, time: map[task.StageName]lasting{}, files: fileRules{lines: map[string]int{}},
 	}
-	if n.Kind != yaml.MappingNode {
-		r.errorf(n, path, "must be a mapping of %s", names(known))
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		at := join(path, key.Value)
-		read, ok := known[key.Value]
-		switch {
-		case key.Kind != yaml.ScalarNode || !ok:
-			r.errorf(key, at, "unknown field; known here: %s", names(known))
-		case seen[key.Value]:
-			r.errorf(key, at, "given twice; remove one")
-		default:
-			seen[key.Value] = true
-			read(value, at)
-		}
-	}
-}
-
-func (r *reader) list(n *yaml.Node, path string, each func(n *yaml.Node, path string)) {
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return
-	}
-	if n.Kind != yaml.SequenceNode {
-		r.errorf(n, path, "must be a list")
-		return
-	}
-	for i, c := range n.Content {
-		each(c, fmt.Sprintf("%s[%d]", path, i))
-	}
-}
-
-func (r *reader) version(n *yaml.Node, path string) {
-	if n.Kind != yaml.ScalarNode || n.Value != "1" {
-		r.errorf(n, path, "must be 1")
-	}
-}
-
-// rules reads a list of {host, ports}.
-func (r *reader) rules(n *yaml.Node, path string) []task.Rule {
-	var rules []task.Rule
-	r.list(n, path, func(n *yaml.Node, path string) {
-		rule := task.Rule{ID: path}
-		var ports bool
-		r.fields(n, path, map[string]func(*yaml.Node, string){
-			"host":  func(n *yaml.Node, p string) { rule.Host = r.host(n, p) },
-			"ports": func(n *yaml.Node, p string) { ports = true; rule.Ports = r.ports(n, p) },
-		})
-		if !ports {
-			rule.Ports = []uint16{443}
-		}
-		if rule.Host == "" {
-			if n.Kind == yaml.MappingNode && !hasKey(n, "host") {
-				r.errorf(n, path, "host is missing")
-			}
-			return
-		}
-		rules = append(rules, rule)
-	})
-	return rules
-}
-
-// hostPattern is a DNS name of letters, digits, hyphens and underscores in
-// labels of at most 63 (RFC 1035 §2.3.1, RFC 2181 §11 for the underscore).
-var hostPattern = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
-
-func (r *reader) host(n *yaml.Node, path string) string {
-	if n.Kind != yaml.ScalarNode {
-		r.errorf(n, path, "must be a name or an IP address")
-		return ""
-	}
-	host := canonicalName(n.Value)
-	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
-		return addr.Unmap().String()
-	}
-	switch {
-	case strings.Contains(host, "*"):
-		r.errorf(n, path, "patterns are not supported; name each host")
-	case strings.Contains(host, "/"):
-		r.errorf(n, path, "%q is not a host; give the name alone, without scheme or path", n.Value)
-	case strings.Contains(host, ":"):
-		r.errorf(n, path, "%q has a port; put it under ports", n.Value)
-	case len(host) > 253 || !hostPattern.MatchString(host) || allDigits(host):
-		r.errorf(n, path, "%q is not a host name (non-ASCII names in their xn-- form)", n.Value)
-	default:
-		return host
-	}
-	return ""
-}
-
-func (r *reader) ports(n *yaml.Node, path string) []uint16 {
-	var ports []uint16
-	r.list(n, path, func(n *yaml.Node, path string) {
-		var port int
-		if err := n.Load(&port); err != nil || n.Tag != "!!int" || port < 1 || port > 65535 {
-			r.errorf(n, path, "%q is not a port; give a number from 1 to 65535", n.Value)
-			return
-		}
-		ports = append(ports, uint16(port))
-	})
-	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		r.errorf(n, path, "is empty; name a port or leave ports out for 443")
-	}
-	return ports
-}
-
-func (r *reader) limits(n *yaml.Node, path string) task.Limits {
-	var l task.Limits
-	size := func(to *int64, min int64) func(*yaml.Node, string) {
-		return func(n *yaml.Node, p string) { *to = r.size(n, p, min) }
-	}
-	r.fields(n, path, map[string]func(*yaml.Node, string){
-		"cpus": func(n *yaml.Node, p string) {
-			var cpus float64
-			if err := n.Load(&cpus); err != nil || !(cpus >= 0.05 && cpus <= 1024) {
-				r.errorf(n, p, "%q is not a number of cores from 0.05 to 1024", n.Value)
-				return
-			}
-			l.MilliCPU = int64(cpus*1000 + 0.5)
-		},
-		"pids": func(n *yaml.Node, p string) {
-			if err := n.Load(&l.PIDs); err != nil || l.PIDs < 8 || l.PIDs > 1<<20 {
-				r.errorf(n, p, "%q is not a number of processes from 8 to 1048576", n.Value)
-			}
-		},
-		"memory": size(&l.Memory, 64<<20), "disk": size(&l.Disk, 1<<20), "output": size(&l.Output, 1<<10),
-		"time": func(n *yaml.Node, p string) {
-			d, err := time.ParseDuration(n.Value)
-			if err != nil || d < time.Second || d > 30*24*time.Hour {
-				r.errorf(n, p, "%q is not a duration from 1s to 720h, such as 30m", n.Value)
-				return
-			}
-			l.Time = d
-		},
-	})
-	return l
-}
-
-var sizePattern = regexp.MustCompile(`^([0-9]{1,12})(KiB|MiB|GiB|TiB)$`)
-
-// size reads "512MiB" and its like: binary units only, so that nobody has to
-// guess what 1G is.
-func (r *reader) size(n *yaml.Node, path string, min int64) int64 {
-	m := sizePattern.FindStringSubmatch(n.Value)
-	if m == nil {
-		r.errorf(n, path, "%q is not a size; write a whole number with KiB, MiB, GiB or TiB", n.Value)
-		return 0
-	}
-	shift := map[string]uint{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[m[2]]
-	var v int64
-	if _, err := fmt.Sscan(m[1], &v); err != nil || v > (1<<50)>>shift || v<<shift < min {
-		r.errorf(n, path, "%q is out of range; at least %d bytes, at most 1024TiB", n.Value, min)
-		return 0
-	}
-	return v << shift
-}
-
-// parseFile reads a task's policy file.
-func parseFile(text string) (file, error) {
-	f := file{allow: map[task.StageName][]task.Rule{}}
-	r := &reader{name: "policy"}
 	root := r.root(text)
 	if root == nil {
 		return f, r.err()
 	}
-	stage := func(name task.StageName) func(*yaml.Node, string) {
-		return func(n *yaml.Node, path string) {
-			r.fields(n, path, map[string]func(*yaml.Node, string){
-				"network": func(n *yaml.Node, path string) {
-					r.fields(n, path, map[string]func(*yaml.Node, string){
-						"allow": func(n *yaml.Node, path string) { f.allow[name] = r.rules(n, path) },
-					})
-				},
-			})
-		}
-	}
-	r.fields(root, "", map[string]func(*yaml.Node, string){
-		"version":  r.version,
-		"limits":   func(n *yaml.Node, p string) { f.limits = r.limits(n, p) },
-		"checkout": stage(task.Checkout), "setup": stage(task.Setup), "agent": stage(task.Agent), "verify": stage(task.Verify),
-	})
+	known := fields(r, &f)
+	known["version"] = r.version
+	r.fields(root, "", known)
 	if root.Kind == yaml.MappingNode && !hasKey(root, "version") {
 		r.errorf(root, "version", "is missing; write version: 1")
 	}
+	if len(r.errs) == 0 {
+		for _, stage := range stages() {
+			r.conflicts(f.network[stage])
+		}
+	}
 	return f, r.err()
+}
+
+// parseTask reads a task's policy file.
+func parseTask(text string) (file, error) {
+	return parse(&reader{name: "policy", layer: task.LayerTask}, text, taskFields)
+}
+
+// parseProject reads a project's layer: a task's file, and what binds tasks.
+func parseProject(name, text string) (file, error) {
+	r := &reader{name: "policy of project " + name, layer: task.LayerProject}
+	return parse(r, text, func(r *reader, f *file) fieldReaders {
+		known := taskFields(r, f)
+		known["ceiling"] = func(n *yaml.Node, p string) { f.ceiling = r.ceiling(n, p) }
+		known["repository"] = func(n *yaml.Node, p string) { f.ask = r.mayAsk(n, p) }
+		return known
+	})
 }
 
 // parseOperator reads the operator's layer.
-func parseOperator(text string) (operatorFile, error) {
-	var f operatorFile
-	r := &reader{name: "operator policy"}
-	root := r.root(text)
-	if root == nil {
-		return f, r.err()
-	}
-	r.fields(root, "", map[string]func(*yaml.Node, string){
-		"version": r.version,
-		"private": func(n *yaml.Node, p string) { f.private = r.rules(n, p) },
+func parseOperator(text string) (file, error) {
+	r := &reader{name: "operator policy", layer: task.LayerOperator}
+	return parse(r, text, func(r *reader, f *file) fieldReaders {
+		return fieldReaders{
+			"private":    func(n *yaml.Node, p string) { f.private = r.private(n, p) },
+			"ceiling":    func(n *yaml.Node, p string) { f.ceiling = r.ceiling(n, p) },
+			"repository": func(n *yaml.Node, p string) { f.ask = r.mayAsk(n, p) },
+			"defaults": func(n *yaml.Node, p string) {
+				r.fields(n, p, fieldReaders{"limits": func(n *yaml.Node, p string) { f.defaults = r.limits(n, p) }})
+			},
+		}
 	})
-	if root.Kind == yaml.MappingNode && !hasKey(root, "version") {
-		r.errorf(root, "version", "is missing; write version: 1")
-	}
-	return f, r.err()
 }
 
-func hasKey(n *yaml.Node, key string) bool {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return true
+// taskFields are the fields of a task's file.
+func taskFields(r *reader, f *file) fieldReaders {
+	known := fieldReaders{
+		"limits":   func(n *yaml.Node, p string) { f.limits = r.limits(n, p) },
+		"files":    func(n *yaml.Node, p string) { f.files = r.fileRules(n, p) },
+		"sudo":     func(n *yaml.Node, p string) { v := r.flag(n, p); f.sudo, f.sudoLine = &v, n.Line },
+		"examples": func(n *yaml.Node, p string) { f.examples = r.examples(n, p) },
+	}
+	for _, stage := range stages() {
+		known[string(stage)] = func(n *yaml.Node, p string) {
+			r.fields(n, p, fieldReaders{
+				"network": func(n *yaml.Node, p string) { r.network(n, p, f, stage) },
+				"time":    func(n *yaml.Node, p string) { f.time[stage] = lasting{r.duration(n, p), n.Line} },
+			})
 		}
 	}
-	return false
+	return known
 }
 
-func names(known map[string]func(*yaml.Node, string)) string {
-	list := make([]string, 0, len(known))
-	for name := range known {
-		list = append(list, name)
+func (r *reader) network(n *yaml.Node, path string, f *file, stage task.StageName) {
+	r.fields(n, path, fieldReaders{
+		"allow": func(n *yaml.Node, p string) { f.network[stage] = r.rules(n, p) },
+	})
+}
+
+// parseRepository reads what a repository asks for. Its bytes are a stranger's.
+func parseRepository(text string) (file, error) {
+	r := &reader{name: "the repository's .cofferdam/task.yaml", layer: task.LayerRepository}
+	if len(text) > MaxRepositoryFile {
+		r.errorf(nil, "", "longer than %d bytes", MaxRepositoryFile)
+		return file{}, r.err()
 	}
-	slices.Sort(list)
-	return strings.Join(list, ", ")
+	return parse(r, text, repositoryFields)
 }
 
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-// allDigits finds names that some resolvers read as an address, such as
-// 2130706433 or 127.1 (every label a number).
-func allDigits(host string) bool {
-	return strings.Trim(host, "0123456789.") == "" || strings.HasPrefix(host, "0x")
-}
-
-func onlyComments(text string) bool {
-	for line := range strings.Lines(text) {
-		if l := strings.TrimSpace(line); l != "" && !strings.HasPrefix(l, "#") && l != "---" {
-			return false
+func repositoryFields(r *reader, f *file) fieldReaders {
+	f.work = &repository{}
+	say := func(to *string, most int) func(*yaml.Node, string) {
+		return func(n *yaml.Node, p string) {
+			*to = r.text(n, p, most)
+			if f.work.line == 0 {
+				f.work.line = n.Line
+			}
 		}
 	}
-	return true
+	stage := func(name task.StageName, more fieldReaders) func(*yaml.Node, string) {
+		return func(n *yaml.Node, p string) {
+			known := fieldReaders{"network": func(n *yaml.Node, p string) { r.network(n, p, f, name) }}
+			maps.Copy(known, more)
+			r.fields(n, p, known)
+		}
+	}
+	a := &f.work.Agent
+	return fieldReaders{
+		"setup": stage(task.Setup, fieldReaders{"command": say(&f.work.Setup, 64<<10)}),
+		"verify": stage(task.Verify, fieldReaders{
+			"command": say(&f.work.Verify, 64<<10), "report": func(n *yaml.Node, p string) { f.work.Report = r.path(n, p) },
+		}),
+		"agent": stage(task.Agent, fieldReaders{
+			"name": say(&a.Name, 64), "version": say(&a.Version, 64), "model": say(&a.Model, 256),
+			"argv": func(n *yaml.Node, p string) {
+				r.list(n, p, func(n *yaml.Node, p string) { a.Argv = append(a.Argv, r.text(n, p, 64<<10)) })
+			},
+		}),
+		"keep": func(n *yaml.Node, p string) {
+			r.list(n, p, func(n *yaml.Node, p string) { f.work.Files = append(f.work.Files, r.text(n, p, 1024)) })
+		},
+		"files": func(n *yaml.Node, p string) { f.files = r.fileRules(n, p) },
+	}
+}
+
+// private reads the operator's list of what may be reached although it is
+// private: hosts by name and port, no patterns and nothing about requests.
+func (r *reader) private(n *yaml.Node, path string) []lined {
+	rules := r.rules(n, path)
+	for _, rule := range rules {
+		if isPattern(rule.Host) || rule.Protocol != "" || rule.Requests() {
+			r.errs = append(r.errs, at(r.name, rule.line, path, "takes host and ports alone, without patterns; say the rest in the task's rule"))
+		}
+	}
+	return rules
+}
+
+// bounds reads rules that say what there may be at most.
+func (r *reader) bounds(n *yaml.Node, path string) []lined {
+	var rules []lined
+	r.fields(n, path, fieldReaders{"allow": func(n *yaml.Node, p string) { rules = r.rules(n, p) }})
+	for _, rule := range rules {
+		if rule.Credential != "" {
+			r.errs = append(r.errs, at(r.name, rule.line, path, "a ceiling lends nothing; name credentials under ceiling.credentials"))
+		}
+	}
+	if rules == nil {
+		rules = []lined{}
+	}
+	return rules
+}
+
+func (r *reader) ceiling(n *yaml.Node, path string) ceiling {
+	c := ceiling{stages: map[task.StageName][]lined{}, line: n.Line}
+	known := fieldReaders{
+		"limits":  func(n *yaml.Node, p string) { c.limits = r.limits(n, p) },
+		"network": func(n *yaml.Node, p string) { c.all = r.bounds(n, p) },
+		"credentials": func(n *yaml.Node, p string) {
+			c.credentials = []string{}
+			r.list(n, p, func(n *yaml.Node, p string) { c.credentials = append(c.credentials, r.credential(n, p)) })
+		},
+		"files": func(n *yaml.Node, p string) {
+			r.fields(n, p, fieldReaders{"widen": func(n *yaml.Node, p string) {
+				c.widen = []string{}
+				r.list(n, p, func(n *yaml.Node, p string) { c.widen = append(c.widen, r.path(n, p)) })
+			}})
+		},
+		"splice": func(n *yaml.Node, p string) { c.noSplice = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+		"sudo":   func(n *yaml.Node, p string) { c.noSudo = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+	}
+	for _, stage := range stages() {
+		known[string(stage)] = func(n *yaml.Node, p string) {
+			r.fields(n, p, fieldReaders{"network": func(n *yaml.Node, p string) { c.stages[stage] = r.bounds(n, p) }})
+		}
+	}
+	r.fields(n, path, known)
+	return c
+}
+
+func (r *reader) mayAsk(n *yaml.Node, path string) *mayAsk {
+	m := &mayAsk{}
+	r.fields(n, path, fieldReaders{
+		"network":  func(n *yaml.Node, p string) { m.network = r.rules(n, p) },
+		"commands": func(n *yaml.Node, p string) { m.commands = r.flag(n, p) },
+	})
+	return m
+}
+
+// sortedStages are the keys in the order of the stages.
+func sortedStages[T any](m map[task.StageName]T) []task.StageName {
+	return slices.DeleteFunc(stages(), func(s task.StageName) bool { _, ok := m[s]; return !ok })
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,61 +10,56 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// Operator is the layer of the machine's owner. The zero value opens nothing.
-type Operator struct {
-	private []task.Rule
-}
-
-// ParseOperator reads the operator's layer; the empty text is the empty layer.
-// Errors are *task.Failure with task.InputPolicy and name line and field.
-func ParseOperator(text string) (Operator, error) {
-	f, err := parseOperator(text)
-	if err != nil {
-		return Operator{}, err
-	}
-	return Operator(f), nil
-}
-
-// Plan is what a task's policy and the operator's layer come to: the rules of
-// every stage that has a network, and the limits. Its digest names it in the
-// record.
+// Plan is what a task's policy and the layers around it come to: the rules of
+// every stage that has a network, the limits, the file rules. The same request
+// and layers give the same plan. Its digest names it in the record.
 type Plan struct {
-	Limits task.Limits                    `json:"limits"`
-	Rules  map[task.StageName][]task.Rule `json:"rules"`
-	Digest task.Digest                    `json:"-"`
+	Limits     task.Limits                      `json:"limits"`
+	Rules      map[task.StageName][]task.Rule   `json:"rules"`
+	Timeout    map[task.StageName]time.Duration `json:"timeout,omitempty"`
+	Files      task.FileRules                   `json:"files,omitzero"`
+	Sudo       bool                             `json:"sudo,omitempty"`
+	Repository task.RepositoryAsk               `json:"repository,omitzero"`
+	Narrowed   []string                         `json:"narrowed,omitempty"`
+	Digest     task.Digest                      `json:"-"`
 }
 
-// Compile turns a task's request into a plan. Errors are *task.Failure with
-// task.InputPolicy or task.InputInvalid.
-func (o Operator) Compile(spec task.Spec) (Plan, error) {
-	f, err := parseFile(spec.Policy)
+// Compile turns a task's request and the layers around it into a plan. Errors
+// are *task.Failure: task.InputPolicy for a file that is wrong,
+// task.PolicyCeiling for a request that is more than a higher layer allows,
+// task.InputInvalid for another field of the request.
+func Compile(spec task.Spec, layers task.Layers) (Plan, error) {
+	s, err := read(spec, layers)
 	if err != nil {
 		return Plan{}, err
 	}
-	if spec.Repo.URL != "" {
-		rule, err := repoRule(spec.Repo.URL)
-		if err != nil {
-			return Plan{}, err
-		}
-		f.allow[task.Checkout] = append(f.allow[task.Checkout], rule)
-	}
-	plan := Plan{Limits: f.limits.WithDefaults(), Rules: map[task.StageName][]task.Rule{}}
-	for _, stage := range []task.StageName{task.Checkout, task.Setup, task.Agent, task.Verify} {
-		for _, rule := range f.allow[stage] {
-			plan.Rules[stage] = append(plan.Rules[stage], o.open(rule)...)
-		}
+	plan, err := s.plan()
+	if err != nil {
+		return Plan{}, err
 	}
 	canonical, err := json.Marshal(plan) // map keys are sorted by encoding/json
 	if err != nil {
 		return Plan{}, fmt.Errorf("policy: encode plan: %w", err)
 	}
-	sum := sha256.Sum256(canonical)
-	plan.Digest = task.Digest("sha256:" + hex.EncodeToString(sum[:]))
+	plan.Digest = DigestOf(string(canonical))
 	return plan, nil
+}
+
+// DigestOf names a text.
+func DigestOf(text string) task.Digest {
+	sum := sha256.Sum256([]byte(text))
+	return task.Digest("sha256:" + hex.EncodeToString(sum[:]))
+}
+
+// CheckOperator says whether the text can be an operator's layer.
+func CheckOperator(text string) error {
+	_, err := parseOperator(text)
+	return err
 }
 
 // Grant is what one stage of one sandbox may reach under the plan.
@@ -74,58 +70,288 @@ func (p Plan) Grant(taskID string, stage task.StageName, sandbox string) task.Gr
 	}
 }
 
-// open splits a rule into the ports that the operator's layer opens to private
-// addresses and the others.
-func (o Operator) open(rule task.Rule) []task.Rule {
-	var public, private []uint16
-	for _, port := range rule.Ports {
-		if o.isPrivate(rule.Host, port) {
-			private = append(private, port)
-		} else {
-			public = append(public, port)
-		}
-	}
-	var rules []task.Rule
-	if len(public) > 0 {
-		rules = append(rules, task.Rule{ID: rule.ID, Host: rule.Host, Ports: public})
-	}
-	if len(private) > 0 {
-		rules = append(rules, task.Rule{ID: rule.ID, Host: rule.Host, Ports: private, Private: true})
-	}
-	return rules
+// stack is the layers of one task, read.
+type stack struct {
+	spec                                task.Spec
+	ask                                 task.RepositoryAsk
+	operator, project, repository, task file
+	problems                            []string
+	narrowed                            []string
+	origins                             map[string]origin
 }
 
-func (o Operator) isPrivate(host string, port uint16) bool {
-	for _, rule := range o.private {
-		if ruleHost(rule.Host) == ruleHost(host) && slices.Contains(rule.Ports, port) {
-			return true
+// origin is where a value of the plan was said.
+type origin struct {
+	layer string // "" for a default of ours
+	line  int
+}
+
+func read(spec task.Spec, layers task.Layers) (*stack, error) {
+	s := &stack{spec: spec, origins: map[string]origin{}}
+	var err error
+	if s.operator, err = parseOperator(layers.Operator); err != nil {
+		return nil, err
+	}
+	if layers.Project != "" {
+		if s.project, err = parseProject(spec.Project, layers.Project); err != nil {
+			return nil, err
 		}
 	}
-	return false
+	if s.task, err = parseTask(spec.Policy); err != nil {
+		return nil, err
+	}
+	if layers.Repository != "" {
+		if s.repository, err = parseRepository(layers.Repository); err != nil {
+			// A stranger's file fails no task: it is a request, and is refused.
+			s.repository = file{}
+			s.narrowed = append(s.narrowed, "all of it was left out, since it can't be read: "+textOf(err))
+		}
+	}
+	return s, nil
+}
+
+func textOf(err error) string {
+	if f, ok := err.(*task.Failure); ok { //nolint:errorlint // our own, never wrapped
+		return f.Text
+	}
+	return err.Error()
+}
+
+// above are the layers that bind f, the highest first.
+func (s *stack) above(f *file) []*file {
+	switch f.layer {
+	case task.LayerTask, task.LayerRepository:
+		return []*file{&s.operator, &s.project}
+	case task.LayerProject:
+		return []*file{&s.operator}
+	}
+	return nil
+}
+
+// refuse notes that a layer asks for more than it may.
+func (s *stack) refuse(f *file, line int, field, format string, args ...any) {
+	s.problems = append(s.problems, at(f.name, line, field, fmt.Sprintf(format, args...)))
+}
+
+// narrow notes that the repository is not given what it asks for.
+func (s *stack) narrow(line int, field, format string, args ...any) {
+	s.narrowed = append(s.narrowed, fmt.Sprintf("line %d: %s: %s", line, field, fmt.Sprintf(format, args...)))
+}
+
+func (s *stack) plan() (Plan, error) {
+	s.ask = s.asked()
+	plan := Plan{Rules: map[task.StageName][]task.Rule{}, Repository: s.ask}
+	plan.Limits = s.limits()
+	plan.Timeout = s.times()
+	plan.Files = s.mergeFiles()
+	plan.Sudo = s.sudo()
+	for _, stage := range stages() {
+		rules, err := s.rules(stage)
+		if err != nil {
+			return Plan{}, err
+		}
+		for _, rule := range rules {
+			plan.Rules[stage] = append(plan.Rules[stage], s.open(rule.Rule)...)
+		}
+	}
+	if err := plan.Files.Check(); err != nil && len(s.problems) == 0 {
+		return Plan{}, task.Fail(task.InputPolicy, textOf(err), nil)
+	}
+	if len(s.problems) > 0 {
+		return Plan{}, task.Fail(task.PolicyCeiling, strings.Join(s.problems, "; "), nil)
+	}
+	plan.Narrowed = s.narrowed
+	return plan, nil
+}
+
+// asked is what the repository may say about the work, and says.
+func (s *stack) asked() task.RepositoryAsk {
+	ask := task.RepositoryAsk{}
+	for _, f := range []*file{&s.operator, &s.project} {
+		ask.Allowed = ask.Allowed || f.ask != nil && f.ask.commands
+	}
+	w := s.repository.work
+	switch {
+	case w == nil:
+	case ask.Allowed:
+		ask = w.RepositoryAsk
+		ask.Allowed = true
+	case w.Setup != "" || w.Verify != "" || w.Report != "" || w.Agent.Name != "" || len(w.Files) > 0 || len(w.Agent.Argv) > 0:
+		s.narrow(max(w.line, 1), "commands", "no higher layer says repository.commands: true, so setup, verify, report, keep and agent were left out")
+	}
+	return ask
+}
+
+// limits takes each limit from the lowest layer that names it, within what the
+// layers above name.
+func (s *stack) limits() task.Limits {
+	sum := task.Limits{}
+	defaults := task.DefaultLimits()
+	for _, l := range limitNames() {
+		bound, boundBy := int64(0), ""
+		to := l.of(&sum)
+		for _, f := range []*file{&s.operator, &s.project, &s.task} {
+			if v := *l.of(&f.limits.Limits); v > 0 {
+				if bound > 0 && v > bound {
+					s.refuse(f, f.limits.lines[l.name], "limits."+l.name, "%s is more than %s; the %s allows no more", show(l.name, v), show(l.name, bound), boundBy)
+				}
+				*to = v
+				s.origins["limits."+l.name] = origin{f.layer, f.limits.lines[l.name]}
+			}
+			// What a layer names binds those below, unless its ceiling says otherwise.
+			if v := cmp.Or(*l.of(&f.ceiling.limits.Limits), *l.of(&f.limits.Limits)); v > 0 && (bound == 0 || v < bound) {
+				bound, boundBy = v, f.name
+			}
+		}
+		if *to > 0 {
+			continue
+		}
+		*to = *l.of(&defaults)
+		if v := *l.of(&s.operator.defaults.Limits); v > 0 {
+			*to = v
+			s.origins["limits."+l.name] = origin{task.LayerOperator, s.operator.defaults.lines[l.name]}
+		}
+		if bound > 0 && bound < *to {
+			*to = bound
+		}
+	}
+	return sum
+}
+
+// times are how long the stages' commands may take, where a layer says so.
+func (s *stack) times() map[task.StageName]time.Duration {
+	var sum map[task.StageName]time.Duration
+	for _, stage := range stages() {
+		bound, boundBy := s.operator.ceiling.limits.Time, s.operator.name
+		if p := s.project.ceiling.limits.Time; p > 0 && (bound == 0 || p < bound) {
+			bound, boundBy = p, s.project.name
+		}
+		for _, f := range []*file{&s.project, &s.task} {
+			t, said := f.time[stage]
+			if !said {
+				continue
+			}
+			if bound > 0 && t.Duration > bound {
+				s.refuse(f, t.line, string(stage)+".time", "%s is more than %s; the %s allows no more", t, bound, boundBy)
+			}
+			if sum == nil {
+				sum = map[task.StageName]time.Duration{}
+			}
+			sum[stage] = t.Duration
+			s.origins[string(stage)+".time"] = origin{f.layer, t.line}
+			if f.ceiling.limits.Time == 0 {
+				bound, boundBy = t.Duration, f.name
+			}
+		}
+	}
+	return sum
+}
+
+func (s *stack) sudo() bool {
+	allowed, refusedBy := true, ""
+	for _, f := range []*file{&s.operator, &s.project} {
+		if f.ceiling.noSudo || f.sudo != nil && !*f.sudo {
+			allowed, refusedBy = false, f.name
+		}
+	}
+	var sudo bool
+	for _, f := range []*file{&s.project, &s.task} {
+		if f.sudo == nil {
+			continue
+		}
+		if *f.sudo && !allowed {
+			s.refuse(f, f.sudoLine, "sudo", "the %s doesn't allow it; leave it out", refusedBy)
+		}
+		sudo = *f.sudo
+		s.origins["sudo"] = origin{f.layer, f.sudoLine}
+	}
+	return sudo
+}
+
+// open splits a rule into the ports that the operator's layer opens to private
+// addresses and the others. Of a pattern, only the hosts that the operator
+// names are opened, by rules of their own.
+func (s *stack) open(rule task.Rule) []task.Rule {
+	var opened []task.Rule
+	public := slices.Clone(rule.Ports)
+	for _, p := range s.operator.private {
+		if !hostWithin(p.Host, rule.Host) {
+			continue
+		}
+		private := rule
+		private.Host, private.Private, private.Ports = ruleHost(p.Host), true, nil
+		for _, port := range rule.Ports {
+			if slices.Contains(p.Ports, port) && !slices.Contains(private.Ports, port) {
+				private.Ports = append(private.Ports, port)
+			}
+		}
+		if len(private.Ports) == 0 {
+			continue
+		}
+		opened = append(opened, private)
+		if !isPattern(rule.Host) {
+			public = slices.DeleteFunc(public, func(port uint16) bool { return slices.Contains(private.Ports, port) })
+		}
+	}
+	if len(public) > 0 {
+		rule.Ports = public
+		opened = slices.Insert(opened, 0, rule)
+	}
+	return opened
 }
 
 // repoRule lets the checkout stage reach the host the requester named as the
 // repository, and nothing else.
 func repoRule(raw string) (task.Rule, error) {
-	bad := func(text string) (task.Rule, error) {
-		return task.Rule{}, task.Fail(task.InputInvalid, "repo.url: "+text, nil)
+	host, port, err := endpoint("repo.url", raw)
+	if err != nil {
+		return task.Rule{}, err
+	}
+	return task.Rule{ID: "repo.url", Host: host, Ports: []uint16{port}, Layer: task.LayerTask}, nil
+}
+
+// modelRule lets the agent ask its models with the credential for them.
+func modelRule(agent task.AgentSpec) (rule task.Rule, ok bool, err error) {
+	provider, ok := agent.ProviderOf()
+	if !ok {
+		return task.Rule{}, false, nil
+	}
+	host, port, err := endpoint("agent.modelURL", provider.URL)
+	if err != nil {
+		return task.Rule{}, false, err
+	}
+	if name := agent.CredentialName(); !credentialName.MatchString(name) {
+		return task.Rule{}, false, task.Fail(task.InputInvalid, "agent.credential: is not the name of a credential", nil)
+	}
+	return task.Rule{
+		ID: "agent.model", Host: host, Ports: []uint16{port}, Protocol: task.ProtocolHTTP,
+		Credential: agent.CredentialName(), Layer: task.LayerTask,
+	}, true, nil
+}
+
+// endpoint is the host and port of an https URL.
+func endpoint(field, raw string) (host string, port uint16, err error) {
+	bad := func(text string) (string, uint16, error) {
+		return "", 0, task.Fail(task.InputInvalid, field+": "+text, nil)
 	}
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
 		return bad("is not a URL")
-	case u.Scheme != "https":
+	case u.Scheme != "https" && field == "repo.url":
 		return bad("must be an https URL; push a local path with --repo PATH instead")
+	case u.Scheme != "https":
+		return bad("must be an https URL")
 	case u.User != nil:
 		return bad("must not carry a user or password")
 	case u.Hostname() == "" || strings.Contains(u.Hostname(), "*"):
 		return bad("has no host")
 	}
-	port := uint64(443)
+	number := uint64(443)
 	if p := u.Port(); p != "" {
-		if port, err = strconv.ParseUint(p, 10, 16); err != nil || port == 0 {
+		if number, err = strconv.ParseUint(p, 10, 16); err != nil || number == 0 {
 			return bad("has a port that is none")
 		}
 	}
-	return task.Rule{ID: "repo.url", Host: ruleHost(u.Hostname()), Ports: []uint16{uint16(port)}}, nil
+	return ruleHost(u.Hostname()), uint16(number), nil
 }

@@ -32,11 +32,8 @@ verify:
 `
 
 func TestCompile(t *testing.T) {
-	op, err := ParseOperator("version: 1\nprivate:\n  - {host: registry.example.com, ports: [8443]}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := op.Compile(task.Spec{Policy: good, Repo: task.Repo{URL: "https://git.example.com:8443/x.git"}})
+	operator := "version: 1\nprivate:\n  - {host: registry.example.com, ports: [8443]}\n"
+	plan, err := Compile(task.Spec{Policy: good, Repo: task.Repo{URL: "https://git.example.com:8443/x.git"}}, task.Layers{Operator: operator})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,11 +41,11 @@ func TestCompile(t *testing.T) {
 		Limits: task.Limits{MilliCPU: 1500, Memory: 512 << 20, PIDs: 256, Disk: 2 << 30, Output: 64 << 20, Time: 10 * time.Minute}.WithDefaults(),
 		Rules: map[task.StageName][]task.Rule{
 			task.Setup: {
-				{ID: "setup.network.allow[0]", Host: "proxy.example.com", Ports: []uint16{443}},
-				{ID: "setup.network.allow[1]", Host: "registry.example.com", Ports: []uint16{443}},
-				{ID: "setup.network.allow[1]", Host: "registry.example.com", Ports: []uint16{8443}, Private: true},
+				{ID: "setup.network.allow[0]", Host: "proxy.example.com", Ports: []uint16{443}, Layer: "task"},
+				{ID: "setup.network.allow[1]", Host: "registry.example.com", Ports: []uint16{443}, Layer: "task"},
+				{ID: "setup.network.allow[1]", Host: "registry.example.com", Ports: []uint16{8443}, Private: true, Layer: "task"},
 			},
-			task.Checkout: {{ID: "repo.url", Host: "git.example.com", Ports: []uint16{8443}}},
+			task.Checkout: {{ID: "repo.url", Host: "git.example.com", Ports: []uint16{8443}, Layer: "task"}},
 		},
 		Digest: plan.Digest,
 	}
@@ -61,9 +58,8 @@ func TestCompile(t *testing.T) {
 }
 
 func TestDigestCoversTheOperator(t *testing.T) {
-	op, _ := ParseOperator("version: 1\nprivate: [{host: proxy.example.com, ports: [443]}]")
-	a, errA := Operator{}.Compile(task.Spec{Policy: good})
-	b, errB := op.Compile(task.Spec{Policy: good})
+	a, errA := Compile(task.Spec{Policy: good}, task.Layers{})
+	b, errB := Compile(task.Spec{Policy: good}, task.Layers{Operator: "version: 1\nprivate: [{host: proxy.example.com, ports: [443]}]"})
 	if errA != nil || errB != nil || a.Digest == b.Digest || a.Digest == "" {
 		t.Errorf("digests %q and %q (errors %v, %v); want two that differ", a.Digest, b.Digest, errA, errB)
 	}
@@ -71,7 +67,7 @@ func TestDigestCoversTheOperator(t *testing.T) {
 
 func TestEmptyPolicyReachesNothing(t *testing.T) {
 	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "version: 1\n", "version: 1\nagent:\n", "version: 1\nagent: {network: {allow: }}\n"} {
-		plan, err := Operator{}.Compile(task.Spec{Policy: text})
+		plan, err := Compile(task.Spec{Policy: text}, task.Layers{})
 		if err != nil || len(plan.Rules) != 0 {
 			t.Errorf("Compile(%q) = %v, %v; want no rules", text, plan.Rules, err)
 		}
@@ -80,7 +76,7 @@ func TestEmptyPolicyReachesNothing(t *testing.T) {
 
 func TestBadPolicyNamesLineAndField(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"version: 1\nnetz: {}\n", "line 2: netz: unknown field; known here: agent, checkout, limits, setup, verify, version"},
+		{"version: 1\nnetz: {}\n", "line 2: netz: unknown field; known here: agent, checkout, examples, files, limits, setup, sudo, verify, version"},
 		{"version: 1\nsetup:\n  network:\n    alow: []\n", "line 4: setup.network.alow: unknown field; known here: allow"},
 		{"version: 2\n", "line 1: version: must be 1"},
 		{"setup: {}\n", "version: is missing"},
@@ -88,8 +84,8 @@ func TestBadPolicyNamesLineAndField(t *testing.T) {
 		{"version: 1\nagent: {network: {allow: [{ports: [443]}]}}\n", "agent.network.allow[0]: host is missing"},
 		{"version: 1\nagent: {network: {allow: [{host: 'https://a.test/'}]}}\n", "is not a host; give the name alone"},
 		{"version: 1\nagent: {network: {allow: [{host: 'a.test:443'}]}}\n", "put it under ports"},
-		{"version: 1\nagent: {network: {allow: [{host: '*.test'}]}}\n", "patterns are not supported"},
-		{"version: 1\nagent: {network: {allow: [{host: '*'}]}}\n", "patterns are not supported"},
+		{"version: 1\nagent: {network: {allow: [{host: '*.test'}]}}\n", "anybody can register beneath test"},
+		{"version: 1\nagent: {network: {allow: [{host: '*'}]}}\n", "is not a pattern; write"},
 		{"version: 1\nagent: {network: {allow: [{host: '2130706433'}]}}\n", "is not a host name"},
 		{"version: 1\nagent: {network: {allow: [{host: '0x7f000001'}]}}\n", "is not a host name"},
 		{"version: 1\nagent: {network: {allow: [{host: a.test, ports: [0]}]}}\n", "ports[0]: \"0\" is not a port"},
@@ -108,7 +104,7 @@ func TestBadPolicyNamesLineAndField(t *testing.T) {
 		{"version: 1\nagent: !!python/object {}\n", "is not allowed"},
 		{strings.Repeat("#", maxFile+1), "longer than"},
 	} {
-		_, err := Operator{}.Compile(task.Spec{Policy: c.text})
+		_, err := Compile(task.Spec{Policy: c.text}, task.Layers{})
 		var f *task.Failure
 		if !errors.As(err, &f) || f.Reason != task.InputPolicy || !strings.Contains(f.Text, c.want) {
 			t.Errorf("Compile(%.60q) = %v, want input.policy with %q", c.text, err, c.want)
@@ -118,7 +114,7 @@ func TestBadPolicyNamesLineAndField(t *testing.T) {
 
 func TestRepositoryURL(t *testing.T) {
 	for _, url := range []string{"http://a.test/x", "ssh://a.test/x", "file:///etc", "https://u:p@a.test/", "https://", "https://a.test:0/", "::"} {
-		_, err := Operator{}.Compile(task.Spec{Repo: task.Repo{URL: url}})
+		_, err := Compile(task.Spec{Repo: task.Repo{URL: url}}, task.Layers{})
 		var f *task.Failure
 		if !errors.As(err, &f) || f.Reason != task.InputInvalid {
 			t.Errorf("Compile(repo.url %q) = %v, want input.invalid", url, err)
@@ -130,7 +126,7 @@ func FuzzCompile(f *testing.F) {
 	f.Add(good)
 	f.Add("version: 1\nagent: {network: {allow: [{host: a.test}]}}")
 	f.Fuzz(func(t *testing.T, text string) {
-		plan, err := Operator{}.Compile(task.Spec{Policy: text})
+		plan, err := Compile(task.Spec{Policy: text}, task.Layers{})
 		if err != nil {
 			return
 		}

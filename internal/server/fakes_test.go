@@ -299,7 +299,14 @@ func (e *engine) Cancel(_ context.Context, id string) error {
 // policies reads lines "allow HOST"; anything else is wrong.
 type policies struct{}
 
-func (policies) Compile(spec task.Spec) (stage.Plan, error) {
+func (policies) Layers(_ context.Context, project string) (task.Layers, error) {
+	if project != "" && project != "web" {
+		return task.Layers{}, missing("project")
+	}
+	return task.Layers{Operator: "version: 1\n", Project: project}, nil
+}
+
+func (policies) Compile(spec task.Spec, _ task.Layers) (stage.Plan, error) {
 	plan := stage.Plan{Digest: "sha256:" + task.Digest(strings.Repeat("0", 64)), Limits: task.DefaultLimits(), Rules: map[task.StageName][]task.Rule{}}
 	n := 0
 	for line := range strings.Lines(spec.Policy) {

@@ -61,7 +61,11 @@ type createSandboxInput struct{ Body api.SandboxRequest }
 
 func (s *Server) createSandbox(ctx context.Context, in *createSandboxInput) (*sandboxOutput, error) {
 	p, req := who(ctx), in.Body
-	plan, err := s.need.Policies.Compile(task.Spec{Policy: req.Policy})
+	layers, err := s.need.Policies.Layers(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.need.Policies.Compile(task.Spec{Policy: req.Policy}, layers)
 	if err != nil {
 		return nil, policyProblem(err)
 	}

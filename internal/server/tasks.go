@@ -131,7 +131,11 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 	if err := s.checkSpec(ctx, spec); err != nil {
 		return nil, err
 	}
-	plan, err := s.need.Policies.Compile(spec)
+	layers, err := s.layers(ctx, spec.Project)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.need.Policies.Compile(spec, layers)
 	if err != nil {
 		return nil, policyProblem(err)
 	}
@@ -156,7 +160,7 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 	}
 	t := task.Task{
 		ID: "t-" + randomName(16), State: task.Queued, RequestedBy: p.User, Repo: repo, Ref: spec.Repo.Ref,
-		PolicyDigest: plan.Digest, Spec: spec, CreatedAt: s.now().UTC(),
+		PolicyDigest: plan.Digest, Spec: spec, Layers: layers, CreatedAt: s.now().UTC(),
 		// Keys are each user's own: nobody learns of another's by guessing.
 		IdempotencyKey: p.User + "/" + key,
 	}
@@ -175,6 +179,15 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 		}
 	}
 	return out, nil
+}
+
+// layers takes the layers above a task of the project as they are now.
+func (s *Server) layers(ctx context.Context, project string) (task.Layers, error) {
+	layers, err := s.need.Policies.Layers(ctx, project)
+	if isNotFound(err) {
+		return layers, invalid("body.project", "there is no project "+quote(project)+"; `cofferdam policy project ls` lists them")
+	}
+	return layers, err
 }
 
 // checkSpec refuses what can't be carried out, by field.
@@ -221,7 +234,7 @@ func validDigest(d task.Digest) bool { return digestPattern.MatchString(string(d
 // names line and field within it.
 func policyProblem(err error) error {
 	var f *task.Failure
-	if errors.As(err, &f) && f.Reason == task.InputPolicy {
+	if errors.As(err, &f) && (f.Reason == task.InputPolicy || f.Reason == task.PolicyCeiling) {
 		return wrongField(err, "body.policy", f.Text)
 	}
 	return err

@@ -80,6 +80,7 @@ type TaskUpdate struct {
 	Worker       string
 	Attempt      int
 	PolicyDigest task.Digest
+	Layers       *task.Layers // what the repository asks is known now; tells an event of type "policy" when it is narrowed
 }
 
 // Open is a task that has not ended.
@@ -121,7 +122,12 @@ type Recorder interface {
 // Policies turns a task's policy text into grants and limits. Implemented by
 // policy through cmd.
 type Policies interface {
-	Compile(spec task.Spec) (Plan, error)
+	// Compile gives the plan of a request beneath the layers that were taken when
+	// it was admitted. The same arguments give the same plan.
+	Compile(spec task.Spec, layers task.Layers) (Plan, error)
+	// Layers takes the layers that stand above the tasks of a project (empty: of
+	// none) as they are now.
+	Layers(ctx context.Context, project string) (task.Layers, error)
 }
 
 // Plan is what a task's policy comes to.

@@ -36,11 +36,21 @@ func (s *Store) SetTask(ctx context.Context, id string, u stage.TaskUpdate) erro
 		if err := s.move(&next, u); err != nil {
 			return err
 		}
+		if u.Layers != nil {
+			if next.Layers, err = jsonText(u.Layers); err != nil {
+				return err
+			}
+		}
 		if next == row {
 			return nil
 		}
 		if _, err := tx.NewUpdate().Model(&next).WherePK().Exec(ctx); err != nil {
 			return err
+		}
+		if u.Layers != nil && next.Layers != row.Layers && len(u.Layers.Narrowed) > 0 {
+			if err := s.emit(ctx, tx, id, "policy", task.PolicyNote{Layer: task.LayerRepository, Narrowed: u.Layers.Narrowed}); err != nil {
+				return err
+			}
 		}
 		return s.taskEvent(ctx, tx, id)
 	})

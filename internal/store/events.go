@@ -72,6 +72,8 @@ func (r eventRow) decode() (any, error) {
 		return decodeAs[task.EgressRecord](r.Data)
 	case "agent":
 		return decodeAs[task.AgentEvent](r.Data)
+	case "policy":
+		return decodeAs[task.PolicyNote](r.Data)
 	}
 	return json.RawMessage(r.Data), nil // of a newer program
 }

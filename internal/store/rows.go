@@ -43,6 +43,7 @@ type taskRow struct {
 	EndedAt         *int64 `bun:"ended_at"`
 	CancelRequested *int64 `bun:"cancel_requested_at"`
 	LastEvent       int64  `bun:"last_event"`
+	Layers          string `bun:"layers"`
 }
 
 // task gives the row without lists. now ends the wall time of a task that runs.
@@ -68,6 +69,11 @@ func (r taskRow) task(now time.Time) (task.Task, error) {
 	}
 	if err := json.Unmarshal([]byte(r.Spec), &t.Spec); err != nil {
 		return task.Task{}, fmt.Errorf("spec of task %q: %w", r.ID, err)
+	}
+	if r.Layers != "" {
+		if err := json.Unmarshal([]byte(r.Layers), &t.Layers); err != nil {
+			return task.Task{}, fmt.Errorf("layers of task %q: %w", r.ID, err)
+		}
 	}
 	return t, nil
 }

@@ -50,10 +50,14 @@ func (s *Store) CreateTask(ctx context.Context, t task.Task, requestDigest strin
 	if err != nil {
 		return task.Task{}, false, err
 	}
+	layers, err := jsonText(t.Layers)
+	if err != nil {
+		return task.Task{}, false, err
+	}
 	row := taskRow{
 		ID: t.ID, State: string(task.Queued), RequestedBy: t.RequestedBy, IdempotencyKey: t.IdempotencyKey,
 		RequestDigest: requestDigest, Repo: t.Repo, Ref: t.Ref, Commit: t.Commit, PolicyDigest: string(t.PolicyDigest),
-		Attempt: int64(t.Attempt), Spec: spec, CreatedAt: t.CreatedAt.UnixNano(),
+		Attempt: int64(t.Attempt), Spec: spec, Layers: layers, CreatedAt: t.CreatedAt.UnixNano(),
 	}
 	err = s.change(ctx, row.ID, func(tx bun.Tx) error {
 		known, err := keyed(ctx, tx, row)

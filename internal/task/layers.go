@@ -1,5 +1,7 @@
 package task
 
+import "time"
+
 // The layers of policy, from the one that binds all others down.
 const (
 	LayerOperator   = "operator"
@@ -21,6 +23,12 @@ type Layers struct {
 	Narrowed []string `json:"narrowed,omitempty"`
 }
 
+// PolicyNote tells that a layer asked for more than it was given.
+type PolicyNote struct {
+	Layer    string   `json:"layer"`
+	Narrowed []string `json:"narrowed"`
+}
+
 // RepositoryAsk is what a repository may say about the work itself.
 type RepositoryAsk struct {
 	Allowed bool      `json:"allowed,omitempty"` // a higher layer lets it; else all else is empty
@@ -37,6 +45,7 @@ type Project struct {
 	Text   string
 	Digest Digest // of the text
 	By     string // who set it last
+	At     time.Time
 }
 
 // ValidProject says whether name can be a project's: letters, digits, "-", "_"

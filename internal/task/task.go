@@ -107,6 +107,7 @@ type Task struct {
 	IdempotencyKey string     `json:"-"`
 	Attempt        int        `json:"attempt"`
 	Spec           Spec       `json:"-"`
+	Layers         Layers     `json:"-"` // as they were when the task was admitted
 	Stages         []Stage    `json:"stages"`
 	Outputs        []Output   `json:"outputs"`
 	Actions        []Action   `json:"actions"`
@@ -126,6 +127,12 @@ type Stage struct {
 	ExitCode  *int       `json:"exitCode,omitempty"`
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	EndedAt   *time.Time `json:"endedAt,omitempty"`
+}
+
+// StageRun is the run of one stage in one attempt.
+type StageRun struct {
+	Attempt int // of the task, from 1
+	Stage
 }
 
 // Output is a thing the task leaves, kept by hash.

@@ -259,7 +259,7 @@ func TestChangedPolicyStopsTheTask(t *testing.T) {
 	h := start(t, task.Spec{Agent: shell("true")})
 	succeeds(t, h.through(task.Setup, 1))
 	h.plan.plan.Digest = "sha256:other"
-	fails(t, h.do(task.Agent, 1), task.InputPolicy, "operator")
+	fails(t, h.do(task.Agent, 1), task.InputPolicy, "compiles policies in another way")
 }
 
 func TestNewAttemptHasFreshSandboxesAndTheSameCommit(t *testing.T) {

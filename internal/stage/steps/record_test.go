@@ -206,9 +206,19 @@ func (d *desk) Receipt(context.Context, string) ([]byte, error) {
 	return []byte("receipt"), nil
 }
 
-type plans struct{ plan stage.Plan }
+type plans struct {
+	plan    stage.Plan
+	compile func(task.Layers) (stage.Plan, error) // in place of plan
+}
 
-func (p *plans) Compile(task.Spec) (stage.Plan, error) { return p.plan, nil }
+func (p *plans) Compile(_ task.Spec, layers task.Layers) (stage.Plan, error) {
+	if p.compile != nil {
+		return p.compile(layers)
+	}
+	return p.plan, nil
+}
+
+func (p *plans) Layers(context.Context, string) (task.Layers, error) { return task.Layers{}, nil }
 
 // house is a task with everything around it.
 type house struct {
@@ -226,7 +236,7 @@ func newHouse(t *testing.T, spec task.Spec) *house {
 		task: task.Task{ID: taskID, State: task.Queued, Spec: spec},
 		logs: map[string][]byte{}, egress: map[string]int64{}, blobs: map[task.Digest][]byte{}, audit: map[string]string{},
 	}
-	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}}
+	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{plan: stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}}
 	h.work = New(Deps{
 		Sandboxes: h.machine, Facts: d, Logs: d, Blobs: d, Recorder: d, Policies: h.plan, Leases: h.lender,
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),

@@ -18,6 +18,7 @@ type run struct {
 	in      stage.Input
 	task    task.Task
 	plan    stage.Plan
+	asked   task.Spec // the request as it came; task.Spec has what the repository fills in
 	row     task.Stage
 	done    *stage.Outcome // the stage has ended in this attempt already
 	outcome stage.Outcome  // what the step adds to its outcome
@@ -40,14 +41,15 @@ func (w *Work) begin(ctx context.Context, name task.StageName, in stage.Input) (
 		r.done = &stage.Outcome{State: task.StageSkipped, Ended: true}
 		return r, nil
 	}
-	if r.plan, err = w.Policies.Compile(r.task.Spec); err != nil {
+	if r.plan, err = w.Policies.Compile(r.task.Spec, r.task.Layers); err != nil {
 		return r, err
 	}
+	r.asked, r.task.Spec = r.task.Spec, r.plan.Effective(r.task.Spec)
 	if name == task.Admit {
 		return r, r.start(ctx)
 	}
 	if have := r.task.PolicyDigest; have != "" && have != r.plan.Digest {
-		return r, task.Fail(task.InputPolicy, "the operator's policy changed while the task ran; run the task again", nil)
+		return r, task.Fail(task.InputPolicy, "this program compiles policies in another way than the one that admitted the task; run the task again", nil)
 	}
 	for _, row := range r.task.Stages {
 		if row.Name != name || row.Attempts != in.Attempt {

@@ -1,0 +1,203 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// within says whether the rules bound all of rule: every port, method and path
+// of it is allowed by one of them. The first port that isn't is returned.
+func within(rule task.Rule, bounds []lined) (port uint16, ok bool) {
+	for _, port := range rule.Ports {
+		for _, part := range parts(rule, port) {
+			if !slices.ContainsFunc(bounds, func(b lined) bool { return part.within(b.Rule) }) {
+				return port, false
+			}
+		}
+	}
+	return 0, true
+}
+
+// part is one port, method and path of a rule; "" for any.
+type part struct {
+	rule         task.Rule
+	port         uint16
+	method, path string
+}
+
+func parts(rule task.Rule, port uint16) []part {
+	methods, paths := rule.Methods, rule.Paths
+	if len(methods) == 0 {
+		methods = []string{""}
+	}
+	if len(paths) == 0 {
+		paths = []string{""}
+	}
+	var all []part
+	for _, m := range methods {
+		for _, p := range paths {
+			all = append(all, part{rule, port, m, p})
+		}
+	}
+	return all
+}
+
+func (p part) within(b task.Rule) bool {
+	switch {
+	case !hostWithin(p.rule.Host, b.Host) || !slices.Contains(b.Ports, p.port):
+		return false
+	case spoken(&b) != "" && spoken(&p.rule) != spoken(&b):
+		return false
+	case len(b.Methods) > 0 && !slices.Contains(b.Methods, p.method):
+		return false
+	}
+	return len(b.Paths) == 0 || p.path != "" && slices.ContainsFunc(b.Paths, func(outer string) bool { return pathWithin(p.path, outer) })
+}
+
+// hostWithin says whether all hosts that inner stands for are ones of outer.
+func hostWithin(inner, outer string) bool {
+	inner, outer = ruleHost(inner), ruleHost(outer)
+	if inner == outer {
+		return true
+	}
+	base, deep, pattern := cutPattern(inner)
+	if !pattern {
+		return matchHost(outer, newHost(inner))
+	}
+	outerBase, outerDeep, ok := cutPattern(outer)
+	// "*.b.x" and "**.b.x" lie in "**.x"; "*.x" lies in "**.x".
+	return ok && outerDeep && (base == outerBase && !deep || strings.HasSuffix(base, "."+outerBase))
+}
+
+// pathWithin says whether all paths of inner are ones of outer.
+func pathWithin(inner, outer string) bool {
+	for {
+		if outer == "/**" || inner == outer {
+			return true
+		}
+		in, restIn, moreIn := cutSegment(inner)
+		out, restOut, moreOut := cutSegment(outer)
+		// "**" in inner is more than any segment, and an empty segment is not "*".
+		if in == "**" || in != out && (out != "*" || in == "") || moreIn != moreOut {
+			return false
+		}
+		if !moreIn {
+			return true
+		}
+		inner, outer = restIn, restOut
+	}
+}
+
+// overlap says whether some request falls under both rules.
+func overlap(a, b *task.Rule) bool {
+	return hostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) &&
+		(len(a.Methods) == 0 || len(b.Methods) == 0 || shared(a.Methods, b.Methods)) &&
+		(len(a.Paths) == 0 || len(b.Paths) == 0 || slices.ContainsFunc(a.Paths, func(p string) bool {
+			return slices.ContainsFunc(b.Paths, func(q string) bool { return pathsOverlap(p, q) })
+		}))
+}
+
+func shared[T comparable](a, b []T) bool {
+	return slices.ContainsFunc(a, func(v T) bool { return slices.Contains(b, v) })
+}
+
+func hostsOverlap(a, b string) bool {
+	// Patterns that share a host hold one another: their stars stand in front.
+	return hostWithin(a, b) || hostWithin(b, a)
+}
+
+func pathsOverlap(a, b string) bool {
+	for {
+		if a == "/**" || b == "/**" {
+			return true
+		}
+		segA, restA, moreA := cutSegment(a)
+		segB, restB, moreB := cutSegment(b)
+		if segA != segB && !(segA == "*" && segB != "") && !(segB == "*" && segA != "") || moreA != moreB {
+			return false
+		}
+		if !moreA {
+			return true
+		}
+		a, b = restA, restB
+	}
+}
+
+// conflicts reports rules of one stage that can't both hold.
+func (r *reader) conflicts(rules []lined) {
+	for _, c := range conflicts(rules) {
+		r.errs = append(r.errs, at(r.name, c.b.line, c.b.ID, c.text))
+	}
+}
+
+type conflict struct {
+	a, b lined
+	text string
+}
+
+// conflicts finds pairs of rules that clash.
+func conflicts(rules []lined) []conflict {
+	var found []conflict
+	var lending, splicing, seeing []lined
+	for _, rule := range rules {
+		if rule.Credential != "" {
+			lending = append(lending, rule)
+		}
+		if rule.Requests() {
+			seeing = append(seeing, rule)
+		} else if rule.Protocol != "" {
+			splicing = append(splicing, rule)
+		}
+	}
+	for i, b := range lending {
+		for _, a := range lending[:i] {
+			if text := clash(a, b); text != "" {
+				found = append(found, conflict{a, b, text})
+			}
+		}
+	}
+	for _, b := range splicing {
+		for _, a := range seeing {
+			if text := clash(a, b); text != "" {
+				found = append(found, conflict{a, b, text})
+			}
+		}
+	}
+	return found
+}
+
+// clash says why two rules of one stage can't both hold: they lend different
+// credentials to the same request, or b wants that nobody sees the requests
+// that a is about. "" when they can.
+func clash(a, b lined) string {
+	switch {
+	case a.Credential != "" && b.Credential != "":
+		if a.Credential != b.Credential && overlap(&a.Rule, &b.Rule) {
+			return fmt.Sprintf("lends %q to requests to which %s lends %q; tell them apart by methods or paths, or use one credential", b.Credential, a.stands(), a.Credential)
+		}
+	case a.Requests() && !b.Requests() && b.Protocol != "":
+		if hostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
+			return fmt.Sprintf("wants protocol %s, whose requests nobody sees, where %s is about requests; leave one of them out", b.Protocol, a.stands())
+		}
+	}
+	return ""
+}
+
+// stands says where a rule stands.
+func (l lined) stands() string {
+	if l.line == 0 {
+		return l.ID
+	}
+	return fmt.Sprintf("%s (line %d)", l.ID, l.line)
+}
+
+// at is a failure's text with its place.
+func at(name string, line int, field, text string) string {
+	if line == 0 {
+		return fmt.Sprintf("%s: %s", field, text)
+	}
+	return fmt.Sprintf("%s line %d: %s: %s", name, line, field, text)
+}

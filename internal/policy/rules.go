@@ -1,0 +1,204 @@
+package policy
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// lined is a rule and the line it stands on; 0: no file says it.
+type lined struct {
+	task.Rule
+	line int
+}
+
+// rules reads a list of rules; the list that is named and empty is not nil.
+func (r *reader) rules(n *yaml.Node, path string) []lined {
+	rules := []lined{}
+	r.list(n, path, func(n *yaml.Node, path string) {
+		if rule, ok := r.rule(n, path); ok {
+			rules = append(rules, lined{rule, n.Line})
+		}
+	})
+	return rules
+}
+
+func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
+	before := len(r.errs)
+	rule := task.Rule{ID: r.id(path), Layer: r.layer, Ports: []uint16{443}}
+	r.fields(n, path, map[string]func(*yaml.Node, string){
+		"host":       func(n *yaml.Node, p string) { rule.Host = r.host(n, p) },
+		"ports":      func(n *yaml.Node, p string) { rule.Ports = r.ports(n, p) },
+		"protocol":   func(n *yaml.Node, p string) { rule.Protocol = r.protocol(n, p) },
+		"methods":    func(n *yaml.Node, p string) { rule.Methods = r.methods(n, p) },
+		"paths":      func(n *yaml.Node, p string) { rule.Paths = r.paths(n, p) },
+		"credential": func(n *yaml.Node, p string) { rule.Credential = r.credential(n, p) },
+	})
+	if rule.Host == "" && len(r.errs) == before {
+		r.errorf(n, path, "host is missing; name the host that may be reached")
+	}
+	if rule.Protocol == task.ProtocolTLS || rule.Protocol == task.ProtocolTCP {
+		for field, set := range map[string]bool{"methods": len(rule.Methods) > 0, "paths": len(rule.Paths) > 0, "credential": rule.Credential != ""} {
+			if set {
+				r.errorf(n, join(path, field), "can't apply with protocol %s, whose requests nobody sees; write protocol: http, or leave %s out", rule.Protocol, field)
+			}
+		}
+	}
+	return rule, len(r.errs) == before
+}
+
+// id names a rule in decisions and records: those of a task's own file by where
+// they stand, the others with their layer before it.
+func (r *reader) id(path string) string {
+	if r.layer == task.LayerTask || r.layer == "" {
+		return path
+	}
+	return r.layer + "." + path
+}
+
+// hostPattern is a DNS name of letters, digits, hyphens and underscores in
+// labels of at most 63 (RFC 1035 §2.3.1, RFC 2181 §11 for the underscore).
+var hostPattern = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+
+func (r *reader) host(n *yaml.Node, path string) string {
+	if n.Kind != yaml.ScalarNode {
+		r.errorf(n, path, "must be a name, a pattern or an IP address")
+		return ""
+	}
+	host := canonicalName(n.Value)
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
+		return addr.Unmap().String()
+	}
+	name, pattern := host, false
+	if strings.Contains(host, "*") {
+		if name, _, pattern = cutPattern(host); !pattern {
+			r.errorf(n, path, "%q is not a pattern; write \"*.example.com\" for one label, \"**.example.com\" for one or more, in quotes", n.Value)
+			return ""
+		}
+	}
+	switch {
+	case strings.Contains(host, "/"):
+		r.errorf(n, path, "%q is not a host; give the name alone, without scheme or path", n.Value)
+	case strings.Contains(host, ":"):
+		r.errorf(n, path, "%q has a port; put it under ports", n.Value)
+	case len(host) > 253 || !hostPattern.MatchString(name) || allDigits(name):
+		r.errorf(n, path, "%q is not a host name (non-ASCII names in their xn-- form)", n.Value)
+	case pattern && publicSuffix(name):
+		r.errorf(n, path, "%q stands for names that anybody can register beneath %s; name each host, or a pattern beneath a name of yours", n.Value, name)
+	default:
+		return host
+	}
+	return ""
+}
+
+// publicSuffix says whether strangers register names right beneath name.
+func publicSuffix(name string) bool {
+	suffix, _ := publicsuffix.PublicSuffix(name)
+	return suffix == name
+}
+
+// allDigits finds names that some resolvers read as an address, such as
+// 2130706433 or 127.1 (every label a number).
+func allDigits(host string) bool {
+	return strings.Trim(host, "0123456789.") == "" || strings.HasPrefix(host, "0x")
+}
+
+func (r *reader) ports(n *yaml.Node, path string) []uint16 {
+	var ports []uint16
+	r.list(n, path, func(n *yaml.Node, path string) {
+		var port int
+		if err := n.Load(&port); err != nil || n.Tag != "!!int" || port < 1 || port > 65535 {
+			r.errorf(n, path, "%q is not a port; give a number from 1 to 65535", n.Value)
+			return
+		}
+		ports = append(ports, uint16(port))
+	})
+	r.notEmpty(n, path, "name a port or leave ports out for 443")
+	return ports
+}
+
+func (r *reader) notEmpty(n *yaml.Node, path, fix string) {
+	if len(n.Content) == 0 && (n.Kind == yaml.SequenceNode || n.Tag == "!!null") {
+		r.errorf(n, path, "is empty, so the rule could never match; %s", fix)
+	}
+}
+
+func (r *reader) protocol(n *yaml.Node, path string) string {
+	return r.oneOf(n, path, task.ProtocolTLS, task.ProtocolHTTP, task.ProtocolTCP)
+}
+
+// knownMethods are those of HTTP and WebDAV that are no tunnel and no echo.
+func knownMethods() []string {
+	return []string{
+		"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
+		"PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH", "QUERY",
+	}
+}
+
+func (r *reader) methods(n *yaml.Node, path string) []string {
+	var methods []string
+	r.list(n, path, func(n *yaml.Node, path string) {
+		switch {
+		case n.Kind == yaml.ScalarNode && slices.Contains(methods, n.Value):
+			r.errorf(n, path, "%s is given twice; remove one", n.Value)
+		case n.Kind == yaml.ScalarNode && slices.Contains(knownMethods(), n.Value):
+			methods = append(methods, n.Value)
+		default:
+			r.errorf(n, path, "%q is not a method; write one of %s", n.Value, strings.Join(knownMethods(), ", "))
+		}
+	})
+	r.notEmpty(n, path, "name a method or leave methods out for any")
+	return methods
+}
+
+func (r *reader) paths(n *yaml.Node, path string) []string {
+	var paths []string
+	r.list(n, path, func(n *yaml.Node, path string) {
+		if fault := pathFault(n); fault != "" {
+			r.errorf(n, path, "%q %s", n.Value, fault)
+			return
+		}
+		paths = append(paths, n.Value)
+	})
+	r.notEmpty(n, path, "name a path or leave paths out for any")
+	return paths
+}
+
+// pathFault says what is wrong with a path pattern, and what to write.
+func pathFault(n *yaml.Node) string {
+	p := n.Value
+	switch {
+	case n.Kind != yaml.ScalarNode || !strings.HasPrefix(p, "/"):
+		return "can't match: paths begin with \"/\""
+	case len(p) > 1024:
+		return "is longer than 1024 bytes"
+	case strings.ContainsAny(p, "?#"):
+		return "can't match: paths are compared without query and fragment; cut it off"
+	case !cleanPath(p):
+		return "can't match: requests with \"//\", dot segments, or characters that are not percent-encoded are refused; write the path as it is sent"
+	}
+	segments := strings.Split(p[1:], "/")
+	for i, s := range segments {
+		if strings.Contains(s, "*") && s != "*" && (s != "**" || i != len(segments)-1) {
+			return "can't match: \"*\" stands for a whole segment, and \"**\" only at the end for any rest"
+		}
+	}
+	return ""
+}
+
+// credentialName is what names in the vault look like.
+var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func (r *reader) credential(n *yaml.Node, path string) string {
+	if n.Kind != yaml.ScalarNode || !credentialName.MatchString(n.Value) {
+		r.errorf(n, path, "%q is not the name of a credential; `cofferdam credential ls` shows yours", n.Value)
+		return ""
+	}
+	return n.Value
+}
