@@ -28,8 +28,11 @@ import (
 type flags struct {
 	data    string
 	dns     string
+	roots   string
 	protect []netip.AddrPort
 	debug   bool
+
+	control, controlToken string
 }
 
 func parse(args []string, stderr io.Writer) (flags, error) {
@@ -38,6 +41,9 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.SetOutput(stderr)
 	set.StringVar(&f.data, "data", "/var/lib/cofferdam", "data `folder` of the installation")
 	set.StringVar(&f.dns, "dns", "", "`host:port` of the name server for allowed names (default: as this machine is set up)")
+	set.StringVar(&f.roots, "roots", "", "PEM `file` of authorities that servers outside are verified under, beside the system's")
+	set.StringVar(&f.control, "control", "", "`URL` of cofferdamd, which lends credentials (default: none is lent)")
+	set.StringVar(&f.controlToken, "control-token-file", "", "`file` with the gateway's token; read again at each question")
 	set.BoolVar(&f.debug, "debug", false, "log every look-up and dial that fails")
 	set.Func("protect", "`host:port` of a listener that no sandbox ever reaches; may be repeated", func(s string) error {
 		p, err := protected(s)
@@ -104,16 +110,26 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	resolver, err := resolver(f.dns)
+	resolver, err := outbound.NewResolver(f.dns)
+	if err != nil {
+		return err
+	}
+	roots, err := outbound.ReadRoots(f.roots)
 	if err != nil {
 		return err
 	}
 	id := boot.NewID()
 	service := egress.NewService(id, []uint32{0, uint32(os.Geteuid())}, log)
-	gateway, err := egress.New(egress.Options{
-		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: resolver, Guard: guard.New(f.protect, nil), Records: records,
+	o := egress.Options{
+		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: resolver, Guard: guard.New(f.protect, nil), Roots: roots, Records: records,
 		SealKey: key, Log: log, Stored: service.Stored, Broken: service.Broken,
-	})
+	}
+	end, err := lend(&o, f.control, f.controlToken, log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	gateway, err := egress.New(o)
 	if err != nil {
 		return err
 	}
@@ -177,17 +193,6 @@ func sealKey(path string) ([]byte, error) {
 		return nil, fmt.Errorf("seal key: %w", err)
 	}
 	return key, nil
-}
-
-func resolver(server string) (outbound.Resolver, error) {
-	if server == "" {
-		return new(outbound.SystemResolver), nil
-	}
-	addr, err := netip.ParseAddrPort(server)
-	if err != nil {
-		return nil, fmt.Errorf("--dns: %w", err)
-	}
-	return &outbound.ServerResolver{Server: addr}, nil
 }
 
 func listen(path string) (*net.UnixListener, error) {

@@ -48,7 +48,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Options make a gateway. All but Limits, Roots and Lender are required.
+// Options make a gateway. All but Limits, Roots, Lender and Granted are required.
 type Options struct {
 	Decide        Decide
 	DecideRequest outbound.DecideRequest
@@ -58,7 +58,11 @@ type Options struct {
 	Roots *x509.CertPool
 	// Lender gives the values of leases; nil: nothing is lent, and requests that
 	// need a credential are refused.
-	Lender  outbound.Lender
+	Lender outbound.Lender
+	// Granted is told of a sandbox's grant once it counts, and of an empty one when
+	// the sandbox is detached, so that what was lent under another is forgotten;
+	// nil: nobody is told.
+	Granted func(task.Grant)
 	Guard   *guard.Guard
 	Records string // folder of the decision logs
 	SealKey []byte // encrypts the authorities that the worker keeps
@@ -153,7 +157,14 @@ func (g *Gateway) SetGrant(grant task.Grant) error {
 		return fmt.Errorf("sandbox %q: %w", grant.Sandbox, errNotAttached)
 	}
 	w.setGrant(grant)
+	g.granted(grant)
 	return nil
+}
+
+func (g *Gateway) granted(grant task.Grant) {
+	if g.options.Granted != nil {
+		g.options.Granted(grant)
+	}
 }
 
 var errNotAttached = &task.Failure{Reason: task.InputNotFound, Text: "the sandbox is not attached to the gateway"}
@@ -166,6 +177,7 @@ func (g *Gateway) Detach(id string) {
 	g.mu.Unlock()
 	if w != nil {
 		w.close()
+		g.granted(task.Grant{Sandbox: id})
 		g.options.Log.Info("detached", "sandbox", id)
 	}
 }
@@ -226,6 +238,7 @@ func (g *Gateway) broken(w *way, cause error) {
 	g.mu.Unlock()
 	w.close()
 	if current {
+		g.granted(task.Grant{Sandbox: w.id})
 		g.options.Broken(w.id)
 	}
 }

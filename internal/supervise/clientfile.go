@@ -40,6 +40,17 @@ func (l Layout) copyWorkerToken() error {
 	return writeFile(l.workerToken(), []byte(token+"\n"), 0o600, owner{})
 }
 
+// copyGatewayToken gives the gateway its token as a file that only its user
+// reads. The folder is the gateway's own: nothing outside of it is touched
+// whatever stands there.
+func (l Layout) copyGatewayToken(who owner) error {
+	token, err := l.token("gateway")
+	if err != nil {
+		return err
+	}
+	return writeFile(l.gatewayToken(), []byte(token+"\n"), 0o600, who)
+}
+
 // writeClientFiles writes the configuration beside the data and for the person
 // who called. It returns the second one's path, and why it could not be
 // written: that is a note, since the installation works without it.

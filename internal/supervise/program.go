@@ -46,29 +46,43 @@ func (s *supervisor) programs() []program {
 			if s.opts.OperatorPolicy != "" {
 				args = append(args, "--operator-policy", l.operatorPolicy())
 			}
-			return args, nil
+			return append(args, s.outside()...), nil
 		}},
 		{name: "cofferdam-gateway", folder: "gateway", as: s.users.gateway, grace: grace, args: func() ([]string, error) {
 			args := append([]string{}, data...)
-			if s.opts.DNS != "" {
-				args = append(args, "--dns", s.opts.DNS)
-			}
-			args = append(args, "--protect", s.listen)
+			args = append(args, s.outside()...)
+			args = append(args, "--control", s.url, "--control-token-file", l.gatewayToken(), "--protect", s.listen)
 			engine, err := l.boot("engine")
 			if err != nil {
 				return nil, err
 			}
 			return append(args, "--protect", engine.Address), nil
 		}},
-		workerProgram(l, s.opts.Bin, s.url),
+		workerProgram(l, s.opts.Bin, s.url, s.opts.Images),
 	}
 }
 
-func workerProgram(l Layout, bin, url string) program {
+// outside is how a program that dials outside looks names up and whom it trusts.
+func (s *supervisor) outside() []string {
+	var args []string
+	if s.opts.DNS != "" {
+		args = append(args, "--dns", s.opts.DNS)
+	}
+	if s.opts.Roots != "" {
+		args = append(args, "--roots", s.layout.roots())
+	}
+	return args
+}
+
+func workerProgram(l Layout, bin, url, images string) program {
 	return program{name: workerName, folder: "worker", grace: grace, args: func() ([]string, error) {
-		return []string{
+		args := []string{
 			"--data", l.Data, "--server", url, "--token-file", l.workerToken(),
 			"--runsc", filepath.Join(bin, "runsc"), "--guest", filepath.Join(bin, "cofferdam-guest"),
-		}, nil
+		}
+		if images != "" {
+			args = append(args, "--images", images)
+		}
+		return args, nil
 	}}
 }

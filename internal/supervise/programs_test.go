@@ -70,7 +70,7 @@ func daemon(name string, args []string) error {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	data := flags.String("data", "", "")
 	listen := flags.String("listen", "127.0.0.1:0", "")
-	for _, ignored := range []string{"operator-policy", "dns", "protect", "server", "token-file", "runsc", "guest", "hosts"} {
+	for _, ignored := range []string{"operator-policy", "dns", "roots", "protect", "control", "control-token-file", "server", "token-file", "runsc", "guest", "hosts", "images"} {
 		flags.String(ignored, "", "")
 	}
 	if err := flags.Parse(args); err != nil {
@@ -130,7 +130,7 @@ func serve(dir, listen, boot string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "keys"), 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{"admin", "worker"} {
+	for _, name := range []string{"admin", "worker", "gateway"} {
 		if err := os.WriteFile(filepath.Join(dir, "keys", name+".token"), []byte("token-of-"+name+"\n"), 0o600); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -23,7 +24,9 @@ type Options struct {
 	ListenPublic   bool     // allow an address that other machines reach
 	Hosts          string   // further names that clients may call the server by, comma-separated
 	OperatorPolicy string   // file of the operator's policy layer; empty: none
-	DNS            string   // HOST:PORT that the gateway asks; empty: the machine's own
+	DNS            string   // HOST:PORT that the gateway and cofferdamd ask for names outside; empty: the machine's own
+	Roots          string   // PEM file of authorities that servers outside are verified under, beside the system's; empty: none
+	Images         string   // folder of the worker's root images, which installations may share; "off": none; empty: below Data
 	ServiceUser    string   // name or number; empty: see findUsers
 	GatewayUser    string   // name or number; empty: see findUsers
 	Bin            string   // folder of the programs; empty: that of this executable
@@ -227,23 +230,32 @@ func (s *supervisor) prepare() error {
 	if err := os.Remove(s.layout.stopMarker()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return faultOf(CodeStorage, err, "remove %s", s.layout.stopMarker())
 	}
-	if s.opts.OperatorPolicy == "" {
+	// Root's files, which the programs may read and not change. The authorities
+	// are no secret, and two users read them.
+	return errors.Join(
+		given("--policy-operator", s.opts.OperatorPolicy, s.layout.operatorPolicy(), 0o640, owner{0, s.users.service.gid}),
+		given("--roots", s.opts.Roots, s.layout.roots(), 0o644, owner{}),
+	)
+}
+
+// given copies a file that a flag names to where the programs read it.
+func given(flag, from, to string, mode fs.FileMode, who owner) error {
+	if from == "" {
 		return nil
 	}
-	f, err := os.Open(s.opts.OperatorPolicy)
+	f, err := os.Open(from)
 	if err != nil {
-		return faultOf(CodeInvalid, err, "--policy-operator")
+		return faultOf(CodeInvalid, err, "%s", flag)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 1<<20+1))
 	if err != nil {
-		return faultOf(CodeInvalid, err, "--policy-operator %s", s.opts.OperatorPolicy)
+		return faultOf(CodeInvalid, err, "%s %s", flag, from)
 	}
 	if len(text) > 1<<20 {
-		return fault(CodeInvalid, "--policy-operator %s: larger than 1 MiB", s.opts.OperatorPolicy)
+		return fault(CodeInvalid, "%s %s: larger than 1 MiB", flag, from)
 	}
-	// Root's file, which the service may read and not change.
-	return writeFile(s.layout.operatorPolicy(), text, 0o640, owner{0, s.users.service.gid})
+	return writeFile(to, text, mode, who)
 }
 
 // after does what the next program needs once one is ready.
@@ -254,7 +266,7 @@ func (s *supervisor) after(ctx context.Context, name string) error {
 	if err := s.healthy(ctx); err != nil {
 		return err
 	}
-	return s.layout.copyWorkerToken()
+	return errors.Join(s.layout.copyWorkerToken(), s.layout.copyGatewayToken(s.users.gateway))
 }
 
 // healthy waits until the API answers, and makes sure that it is ours.

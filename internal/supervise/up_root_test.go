@@ -142,7 +142,7 @@ func TestUpRunsEachDaemonAsItsUserAndDownEndsAll(t *testing.T) {
 			t.Errorf("%s: arguments %v", folder, seen.Args)
 		}
 	}
-	for path, mode := range map[string]os.FileMode{h.l.ClientFile(): 0o600, filepath.Join(h.home, "cofferdam", "client.json"): 0o600, h.l.workerToken(): 0o600} {
+	for path, mode := range map[string]os.FileMode{h.l.ClientFile(): 0o600, filepath.Join(h.home, "cofferdam", "client.json"): 0o600, h.l.workerToken(): 0o600, h.l.gatewayToken(): 0o600} {
 		data, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(data), "token-of-") {
 			t.Errorf("%s: %q %v", path, data, err)
@@ -150,6 +150,10 @@ func TestUpRunsEachDaemonAsItsUserAndDownEndsAll(t *testing.T) {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm() != mode {
 			t.Errorf("%s: %v", path, info.Mode())
 		}
+	}
+	// The gateway's token is its user's alone.
+	if info, err := os.Stat(h.l.gatewayToken()); err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != gatewayID {
+		t.Errorf("the gateway's token: %+v, %v", info, err)
 	}
 	for _, f := range h.l.Inspect() {
 		if f.Outcome != OK {

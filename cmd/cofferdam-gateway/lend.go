@@ -1,0 +1,28 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/cofferdam/cofferdam/internal/egress"
+	"github.com/cofferdam/cofferdam/internal/egress/lender"
+)
+
+// lend connects the gateway's options to the control plane that lends values.
+// Without one nothing is lent, and requests that need a credential are refused.
+// The caller calls end after the gateway was closed.
+func lend(o *egress.Options, control, tokenFile string, log *slog.Logger) (end func(), err error) {
+	if control == "" && tokenFile == "" {
+		log.Warn("no --control: no credential is lent to the sandboxes of this machine")
+		return func() {}, nil
+	}
+	if control == "" || tokenFile == "" {
+		return nil, errors.New("--control and --control-token-file go together")
+	}
+	l, err := lender.New(lender.Options{Control: control, TokenFile: tokenFile, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	o.Lender, o.Granted = l, l.Granted
+	return l.Close, nil
+}
