@@ -71,9 +71,15 @@ type Spec struct {
 	Role    string      `json:"role,omitempty"` // "agent", "export", "verify", "manual": for people and the record
 	Root    string      `json:"root,omitempty"` // "host", the default, is the only kind now
 	Network bool        `json:"network"`        // false: not even a device
+	Sudo    bool        `json:"sudo,omitempty"` // the workload may become root inside
 	Limits  task.Limits `json:"limits"`
+	Agents  []string    `json:"agents,omitempty"` // installed agents that it has, "name@version", each beneath AgentsInside
 	Expires time.Time   `json:"expires,omitzero"` // destroyed by the worker after this time even when nobody asks; zero: 24 h after creation
 }
+
+// AgentsInside is the folder inside that holds a sandbox's agents, read-only, one
+// folder a name.
+const AgentsInside = "/run/cofferdam/agents"
 
 // ValidID says whether s can be a sandbox id.
 func ValidID(s string) bool { return idPattern.MatchString(s) }
@@ -112,8 +118,12 @@ type Command struct {
 	Argv    []string      `json:"argv"`
 	Dir     string        `json:"dir,omitempty"`  // default /workspace
 	Env     []string      `json:"env,omitempty"`  // KEY=VALUE, added to the sandbox's base environment
-	User    string        `json:"user,omitempty"` // "agent", the default, or "root": the sandbox's own root, for the platform's steps only
+	User    string        `json:"user,omitempty"` // "agent", the default; "sudo": root as the workload may be, where Spec.Sudo allows it; "root": the sandbox's own root, for the platform's steps only
 	Timeout time.Duration `json:"timeout,omitempty"`
+
+	Stdin     bool          `json:"stdin,omitempty"`     // its standard input is what Input brings; false: empty
+	StdinIdle time.Duration `json:"stdinIdle,omitempty"` // its input is closed when nobody gave any for so long; 0: stays open
+	Terminal  *Size         `json:"terminal,omitempty"`  // it runs on a terminal of this size
 }
 
 // Phase of a command.
@@ -139,7 +149,12 @@ type Status struct {
 	Output    int64       `json:"output"`          // payload bytes in the journal so far
 	StartedAt time.Time   `json:"startedAt"`
 	EndedAt   time.Time   `json:"endedAt,omitzero"`
-	Children  []int       `json:"children,omitempty"` // processes of the command's tree that outlived it, inside pids
+	Cut       int64       `json:"cut,omitempty"`       // bytes that were written beyond the limit and dropped
+	Input     int64       `json:"input,omitempty"`     // bytes of standard input that were taken
+	InputOpen bool        `json:"inputOpen,omitempty"` // more is taken; told by Inspect
+	Terminal  bool        `json:"terminal,omitempty"`
+	Children  []int       `json:"children,omitempty"`  // processes of the command's tree that outlived it, inside pids; told by Inspect, those that live now
+	Processes []Process   `json:"processes,omitempty"` // of its tree that live now; told by Inspect
 }
 
 // Stream is a command's output and its end.
@@ -187,4 +202,17 @@ type Device struct {
 	Name string                    // "tap0"
 	MTU  int
 	MAC  string // the gateway's side, such as "02:…"
+}
+
+// Protector takes rights on the workspace's files away from what runs in a
+// sandbox, and tells what was refused. Implemented by the drivers.
+type Protector interface {
+	// Protect ends every process of the sandbox and applies the rules to what is
+	// started from now on. It is done once for a sandbox: the same rules again end
+	// nothing and return the same, other rules are refused. A workspace that can't be
+	// protected as it was left is a *task.Failure with task.PolicyFiles.
+	Protect(ctx context.Context, id string, rules task.FileRules) (task.FileProtection, error)
+	// Denials returns what the sandbox's kernel refused under the rules, with a
+	// sequence number above after, in order, until the sandbox is destroyed.
+	Denials(ctx context.Context, id string, after int64) ([]task.FileDenial, error)
 }

@@ -21,7 +21,8 @@ type command struct {
 	mark   uint64        // the value of the limit that its tree carries; set by fork
 	ready  chan struct{} // closed when it runs, or could not be started
 	pid    int
-	root   bool
+	root   bool // the platform's
+	sudo   bool // root for the workload
 	nproc  int64
 	dir    string
 	limit  int64 // of its output

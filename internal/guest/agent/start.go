@@ -72,8 +72,8 @@ func (a *Agent) enter(cmd guest.Command) (c *command, mine bool, refused *guest.
 			return nil, false, guest.Errorf(guest.ReasonInvalid, "command %q: an argument holds a zero byte", cmd.ID)
 		}
 	}
-	if cmd.User != "" && cmd.User != guest.UserAgent && cmd.User != guest.UserRoot {
-		return nil, false, guest.Errorf(guest.ReasonInvalid, "command %q: user %q is unknown; there are agent and root", cmd.ID, cmd.User)
+	if cmd.User != "" && cmd.User != guest.UserAgent && cmd.User != guest.UserRoot && cmd.User != guest.UserSudo {
+		return nil, false, guest.Errorf(guest.ReasonInvalid, "command %q: user %q is unknown; there are agent, sudo and root", cmd.ID, cmd.User)
 	}
 	if cmd.Terminal != nil && !cmd.Terminal.Valid() {
 		return nil, false, guest.Errorf(guest.ReasonInvalid, "command %q: a terminal can't have %d rows and %d columns", cmd.ID, cmd.Terminal.Rows, cmd.Terminal.Cols)
@@ -89,7 +89,7 @@ func (a *Agent) enter(cmd guest.Command) (c *command, mine bool, refused *guest.
 	number := uint64(len(a.byID)) + 1
 	c = &command{
 		number: number, ready: make(chan struct{}),
-		root: cmd.User == guest.UserRoot, nproc: cmd.NProc, dir: cmd.Dir, limit: cmd.MaxOutput,
+		root: cmd.User == guest.UserRoot, sudo: cmd.User == guest.UserSudo, nproc: cmd.NProc, dir: cmd.Dir, limit: cmd.MaxOutput,
 		files:  cmd.Files,
 		status: guest.Status{ID: cmd.ID, Phase: guest.Running, Terminal: cmd.Terminal != nil, StartedAt: time.Now().UTC()},
 	}
@@ -110,7 +110,7 @@ func (a *Agent) spawn(c *command, cmd guest.Command) {
 	a.mu.Lock()
 	env := a.env
 	a.mu.Unlock()
-	if c.root {
+	if c.root || c.sudo {
 		env = mergeEnv(env, []string{"HOME=/root", "USER=root", "LOGNAME=root"})
 	}
 	env = mergeEnv(env, cmd.Env)
@@ -176,7 +176,7 @@ func (a *Agent) fork(c *command, program string, argv, env []string, streams []i
 		Files: []uintptr{uintptr(streams[0]), uintptr(streams[1]), uintptr(streams[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: c.status.Terminal},
 	}
-	if !c.root && !a.opts.SameUser {
+	if !c.root && !c.sudo && !a.opts.SameUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}
 	}
 	a.procs.Lock()
@@ -199,9 +199,23 @@ func (a *Agent) fork(c *command, program string, argv, env []string, streams []i
 		}
 		defer unix.Setrlimit(unix.RLIMIT_NPROC, &a.limitNow) //nolint:errcheck // it was so before
 	}
+	if c.files > 0 {
+		restore, err := a.limitFiles(c.files)
+		if err != nil {
+			return 0, err
+		}
+		defer restore()
+	}
 	// Of this thread alone, and inherited by the child.
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if c.sudo {
+		// Never unlocked: the thread ends with this goroutine, and its bounds too.
+		if err := dropBounds(); err != nil {
+			return 0, err
+		}
+	} else {
+		defer runtime.UnlockOSThread()
+	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("no new privileges: %w", err)
 	}

@@ -1,11 +1,50 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
 	"golang.org/x/sys/unix"
 )
+
+// sudoCapabilities is what root may do that the workload became: own and reach
+// files, become another user. It can't end or trace the guest or the platform's
+// commands, raise a limit, or mount.
+var sudoCapabilities = map[uintptr]bool{
+	unix.CAP_CHOWN: true, unix.CAP_DAC_OVERRIDE: true, unix.CAP_FOWNER: true, unix.CAP_FSETID: true,
+	unix.CAP_SETGID: true, unix.CAP_SETUID: true,
+}
+
+// dropBounds takes every other capability from what this thread starts.
+func dropBounds() error {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		if sudoCapabilities[c] {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: this kernel has no such capability
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// limitFiles sets the limit of open files that a child inherits, and returns what
+// sets the agent's own again.
+func (a *Agent) limitFiles(n int64) (restore func(), err error) {
+	var own unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &own); err != nil {
+		return nil, fmt.Errorf("limit of open files: %w", err)
+	}
+	limit := unix.Rlimit{Cur: min(uint64(n), own.Max), Max: min(uint64(n), own.Max)}
+	if !a.mayRaise {
+		limit.Max = own.Max
+	}
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		return nil, fmt.Errorf("limit of open files: %w", err)
+	}
+	return func() { _ = unix.Prlimit(0, unix.RLIMIT_NOFILE, &own, nil) }, nil // it was so before
+}
 
 // asAgent runs work on a thread of its own that has the workload's credentials,
 // so that the kernel refuses what the workload couldn't do either. The thread

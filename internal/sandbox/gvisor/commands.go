@@ -7,12 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
 	"github.com/cofferdam/cofferdam/internal/guest/host"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/sandbox/gvisor/command"
+	"github.com/cofferdam/cofferdam/internal/sandbox/gvisor/lower"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -36,7 +37,7 @@ func (b *box) dial(ctx context.Context, log *slog.Logger) error {
 func (b *box) commandsDir() string { return filepath.Join(b.dir, "commands") }
 
 func (d *Driver) guestConfig(authority []byte) guest.Config {
-	return guest.Config{AuthorityPEM: authority, BaseEnv: baseEnv(d.cfg.HostPath, d.cfg.HostRoot)}
+	return guest.Config{AuthorityPEM: authority, BaseEnv: lower.BaseEnv(d.cfg.HostPath, d.cfg.HostRoot)}
 }
 
 func (b *box) configure(ctx context.Context, cfg guest.Config) error {
@@ -73,51 +74,26 @@ func (d *Driver) Start(ctx context.Context, id string, cmd sandbox.Command) (san
 	if err != nil {
 		return sandbox.Status{}, err
 	}
-	if !sandbox.ValidCommandID(cmd.ID) {
-		return sandbox.Status{}, task.Fail(task.InputInvalid, fmt.Sprintf("command id %q is not valid", cmd.ID), nil)
-	}
-	if err := checkCommand(cmd); err != nil {
+	spec := b.spec()
+	if err := command.Check(cmd, spec); err != nil {
 		return sandbox.Status{}, err
 	}
 	if dead := b.dead(); dead != nil {
 		if status, err := b.held().Status(cmd.ID); err == nil {
-			return fromGuest(status), nil
+			return command.FromGuest(status), nil
 		}
 		return sandbox.Status{}, dead
 	}
-	limits := b.spec().Limits
-	timeout := limits.Time
-	if cmd.Timeout > 0 {
-		timeout = min(timeout, cmd.Timeout)
-	}
-	status, err := b.conn.Start(ctx, guest.Command{
-		ID: cmd.ID, Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, User: cmd.User,
-		Timeout: timeout, MaxOutput: limits.Output, NProc: limits.PIDs,
-	})
+	status, err := b.conn.Start(ctx, command.ToGuest(cmd, spec.Limits))
 	if err != nil {
 		return sandbox.Status{}, b.failure(err)
 	}
-	return fromGuest(status), nil
-}
-
-func checkCommand(cmd sandbox.Command) error {
-	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
-		return task.Fail(task.InputInvalid, fmt.Sprintf("command %q has no argv", cmd.ID), nil)
-	}
-	for _, word := range append(append([]string{cmd.Dir}, cmd.Argv...), cmd.Env...) {
-		if strings.ContainsRune(word, 0) {
-			return task.Fail(task.InputInvalid, fmt.Sprintf("command %q has a zero byte in its arguments", cmd.ID), nil)
-		}
-	}
-	if cmd.User != "" && cmd.User != "agent" && cmd.User != "root" {
-		return task.Fail(task.InputInvalid, fmt.Sprintf("command %q: user %q is neither agent nor root", cmd.ID, cmd.User), nil)
-	}
-	return nil
+	return command.FromGuest(status), nil
 }
 
 // Attach implements sandbox.Driver. What a dead sandbox's commands wrote can be
 // read until it is destroyed.
-func (d *Driver) Attach(ctx context.Context, id, command string, offset int64) (sandbox.Stream, error) {
+func (d *Driver) Attach(ctx context.Context, id, name string, offset int64) (sandbox.Stream, error) {
 	b, err := d.find(id)
 	if err != nil {
 		return nil, err
@@ -126,7 +102,7 @@ func (d *Driver) Attach(ctx context.Context, id, command string, offset int64) (
 	if journals == nil {
 		return nil, b.failure(host.ErrClosed)
 	}
-	s, err := journals.Attach(ctx, command, offset)
+	s, err := journals.Attach(ctx, name, offset)
 	if err != nil {
 		return nil, b.failure(err)
 	}
@@ -152,18 +128,59 @@ func (s stream) Next() (sandbox.Chunk, error) {
 }
 
 // Status implements sandbox.Stream.
-func (s stream) Status() sandbox.Status { return fromGuest(s.Stream.Status()) }
+func (s stream) Status() sandbox.Status { return command.FromGuest(s.Stream.Status()) }
 
 // Signal implements sandbox.Driver.
-func (d *Driver) Signal(ctx context.Context, id, command string, signal int) error {
+func (d *Driver) Signal(ctx context.Context, id, name string, signal int) error {
+	return d.SignalPart(ctx, id, name, sandbox.Signal{Number: signal})
+}
+
+// SignalPart implements sandbox.Console.
+func (d *Driver) SignalPart(ctx context.Context, id, name string, s sandbox.Signal) error {
 	b, err := d.alive(id)
 	if err != nil {
 		return err
 	}
-	if signal < 1 || signal > 64 {
-		return task.Fail(task.InputInvalid, fmt.Sprintf("signal %d does not exist", signal), nil)
+	return b.failure(command.Signal(ctx, b.conn, name, s))
+}
+
+// Inspect implements sandbox.Console. Of a dead sandbox it tells what is on disk.
+func (d *Driver) Inspect(ctx context.Context, id, name string) ([]sandbox.Status, error) {
+	b, err := d.find(id)
+	if err != nil {
+		return nil, err
 	}
-	return b.failure(b.conn.Signal(ctx, command, signal))
+	if b.dead() == nil {
+		list, err := command.Inspect(ctx, b.conn, name)
+		return list, b.failure(err)
+	}
+	if name == "" {
+		return b.statuses(), nil
+	}
+	status, err := b.held().Status(name)
+	if err != nil {
+		return nil, b.failure(err)
+	}
+	return []sandbox.Status{command.FromGuest(status)}, nil
+}
+
+// Input implements sandbox.Console.
+func (d *Driver) Input(ctx context.Context, id, name string, in sandbox.Input) (sandbox.Taken, error) {
+	b, err := d.alive(id)
+	if err != nil {
+		return sandbox.Taken{}, err
+	}
+	taken, err := command.Input(ctx, b.conn, name, in)
+	return taken, b.failure(err)
+}
+
+// Resize implements sandbox.Console.
+func (d *Driver) Resize(ctx context.Context, id, name string, size sandbox.Size) error {
+	b, err := d.alive(id)
+	if err != nil {
+		return err
+	}
+	return b.failure(command.Resize(ctx, b.conn, name, size))
 }
 
 // Put implements sandbox.Driver.
@@ -248,15 +265,7 @@ func (b *box) statuses() []sandbox.Status {
 	}
 	var out []sandbox.Status
 	for _, s := range journals.Statuses() {
-		out = append(out, fromGuest(s))
+		out = append(out, command.FromGuest(s))
 	}
 	return out
-}
-
-func fromGuest(s guest.Status) sandbox.Status {
-	return sandbox.Status{
-		ID: s.ID, Phase: sandbox.Phase(s.Phase), PID: s.PID, ExitCode: s.ExitCode, Signal: s.Signal,
-		Reason: task.Reason(s.Reason), TimedOut: s.TimedOut, Started: s.Started, Error: s.Error,
-		Output: s.Output, StartedAt: s.StartedAt, EndedAt: s.EndedAt, Children: s.Children,
-	}
 }

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/sandbox/gvisor/lower"
+	"github.com/cofferdam/cofferdam/internal/sandbox/gvisor/rootfs"
 	"github.com/cofferdam/cofferdam/internal/sandbox/ledger"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -28,8 +30,13 @@ type Config struct {
 	Guest    string          // path of the cofferdam-guest program, statically linked
 	Network  sandbox.Network // nil: sandboxes with network are refused
 	Logger   *slog.Logger
+	Images   string // folder of root images, which may be shared with other workers; empty: sandboxes see the host's folders through views, which are slower
 	HostRoot string // the host's root folder; empty: /
 	HostPath string // the search path of the host whose parts below /usr and /opt are kept inside; may be empty
+
+	// Agents finds the folder of an installed agent; a *task.Failure when there is
+	// none. Nil: sandboxes with agents are refused.
+	Agents func(name, version string) (dir string, err error)
 
 	// Step is called before each step of Create and Destroy with its name; an
 	// error fails the step. Nil outside tests.
@@ -42,8 +49,9 @@ type Driver struct {
 	log     *slog.Logger
 	ledger  *ledger.Ledger
 	cgroups cgroups
-	lower   lower
-	quiet   *os.File // an empty network namespace, for the gofers
+	lower   lower.Folder
+	images  *rootfs.Store // nil: none are made
+	quiet   *os.File      // an empty network namespace, for the gofers
 	lock    *os.File
 	slots   chan struct{} // how many sandboxes are made at once
 
@@ -54,7 +62,10 @@ type Driver struct {
 	closed  bool
 }
 
-var _ sandbox.Driver = (*Driver)(nil)
+var (
+	_ sandbox.Driver  = (*Driver)(nil)
+	_ sandbox.Console = (*Driver)(nil)
+)
 
 // maxRoot keeps the control socket's path (root + "/runsc-sb-….sock") within the
 // 107 bytes of a Unix socket; runsc would put it into /run otherwise, where
@@ -119,8 +130,11 @@ func (d *Driver) open() (err error) {
 	if d.ledger, err = ledger.Open(filepath.Join(d.cfg.Dir, "ledger"), nil); err != nil {
 		return task.Fail(task.InfraStorage, "the clean-up ledger can't be opened", err)
 	}
-	if d.lower, err = prepareLower(d.lowerDir(), d.cfg.HostRoot, d.cfg.Guest); err != nil {
+	if d.lower, err = lower.Prepare(d.lowerDir(), d.cfg.HostRoot, d.cfg.Guest, gatewayIPv4); err != nil {
 		return task.Fail(task.InfraStorage, "the sandboxes' root folder can't be made", err)
+	}
+	if err := d.openImages(); err != nil {
+		return task.Fail(task.InfraStorage, "the folder of root images can't be used", err)
 	}
 	d.quiet, err = newNamespace(func() error { return nil })
 	return err

@@ -8,19 +8,28 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/sandbox/gvisor/lower"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // guestCapabilities is what the guest, the sandbox's root, may do to the sandbox's
 // own kernel: own and reach files, become the workload's user, end its processes.
-// No administration, no raw sockets, no tracing.
+// No raw sockets, no tracing.
 var guestCapabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SYS_RESOURCE",
 }
 
+// ownCapabilities are the guest's alone: it may also mount, to protect files. What
+// it starts may not, whoever that runs as: the bounding set lacks it, and the guest
+// gives up handing it on before it starts anything.
+// With CAP_SETPCAP it makes the bounding set of a workload's root smaller still.
+func ownCapabilities() []string {
+	return append([]string{"CAP_SYS_ADMIN", "CAP_SETPCAP"}, guestCapabilities...)
+}
+
 // bundle returns the OCI configuration of a sandbox.
-func bundle(cgroup string, low lower, spec sandbox.Spec, nsPath string) *specs.Spec {
+func bundle(cgroup string, low lower.Folder, spec sandbox.Spec, nsPath string) *specs.Spec {
 	limits := spec.Limits
 	namespaces := []specs.LinuxNamespace{
 		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
@@ -34,17 +43,18 @@ func bundle(cgroup string, low lower, spec sandbox.Spec, nsPath string) *specs.S
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: "sandbox",
-		Root:     &specs.Root{Path: low.path},
+		Root:     &specs.Root{Path: low.Path},
 		Process: &specs.Process{
-			Args: []string{guestInside},
+			Args: []string{lower.Guest},
 			Cwd:  "/",
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding: guestCapabilities, Effective: guestCapabilities, Permitted: guestCapabilities,
+				Bounding: guestCapabilities, Effective: ownCapabilities(), Permitted: ownCapabilities(),
+				Inheritable: []string{"CAP_SYS_ADMIN"}, // How a first process gets what is not in its bounding set.
 			},
 			NoNewPrivileges: true,
 			Rlimits: []specs.POSIXRlimit{
-				{Type: "RLIMIT_NOFILE", Hard: 1 << 16, Soft: 1 << 16},
+				{Type: "RLIMIT_NOFILE", Hard: openFiles(limits.Files), Soft: openFiles(limits.Files)},
 				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0},
 			},
 		},
@@ -55,7 +65,7 @@ func bundle(cgroup string, low lower, spec sandbox.Spec, nsPath string) *specs.S
 				"mode=1777", "nosuid", "nodev", "size=" + strconv.FormatInt(sharedMemory(memory), 10),
 			}},
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
-		}, low.binds...),
+		}, low.Views...),
 		Linux: &specs.Linux{
 			CgroupsPath: "/" + cgroup,
 			Namespaces:  namespaces,
@@ -67,6 +77,9 @@ func bundle(cgroup string, low lower, spec sandbox.Spec, nsPath string) *specs.S
 		},
 	}
 }
+
+// openFiles is the guest's own limit; what it starts has the sandbox's.
+func openFiles(n int64) uint64 { return uint64(max(n, 1<<16)) }
 
 // hostThreads is the limit of the pids cgroup for n processes inside. It counts
 // the sentry's host threads (about 22 idle, about 2 a process), so it stands well
@@ -82,6 +95,8 @@ const (
 	minDisk   = 1 << 20
 	minPIDs   = 8
 	minCPU    = 10
+	minInodes = 1000
+	minFiles  = 64
 )
 
 // checkSpec refuses what can't be made and fills in defaults.
@@ -110,6 +125,8 @@ func checkSpec(spec sandbox.Spec, now time.Time) (sandbox.Spec, error) {
 		{"disk", spec.Limits.Disk, minDisk},
 		{"pids", spec.Limits.PIDs, minPIDs},
 		{"milliCPU", spec.Limits.MilliCPU, minCPU},
+		{"inodes", spec.Limits.Inodes, minInodes},
+		{"files", spec.Limits.Files, minFiles},
 	} {
 		if limit.value < limit.min {
 			return spec, invalid("limit %s is %d; the least is %d", limit.name, limit.value, limit.min)
