@@ -10,6 +10,9 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
+// ModelRule is the id of the rule that lets an agent ask its models.
+const ModelRule = "agent.model"
+
 // Loop is the agent of our own: it asks a model what to do and does it with
 // tools in the task's sandbox. Implemented by agent/loop.
 type Loop interface {
@@ -25,10 +28,11 @@ type LoopJob struct {
 	Attempt int
 	Agent   task.AgentSpec
 	Prompt  string
-	Repo    string    // the repository's name, for people and the prompt
-	Commit  string    // that is checked out
-	Until   time.Time // the stage's wall time ends here
-	Grant   task.Grant
+	Repo    string     // the repository's name, for people and the prompt
+	Commit  string     // that is checked out
+	Until   time.Time  // the stage's wall time ends here
+	Grant   task.Grant // what the loop itself may reach; the sandbox has a grant of its own
+	Env     []string   // KEY=VALUE, of each command
 	Hands   Hands
 	Log     io.Writer // the stage's log; the same bytes come again in a repeated run
 }
@@ -40,8 +44,9 @@ type Hands interface {
 	Run(ctx context.Context, cmd sandbox.Command, out io.Writer) (Result, error)
 	// Put unpacks a tar stream beneath dir.
 	Put(ctx context.Context, dir string, tar io.Reader) error
-	// Kill ends the command's whole tree.
-	Kill(ctx context.Context, command string) error
+	// Adopt names a command that was started in a run that was cut off: what it
+	// left running ends with the stage.
+	Adopt(command string)
 }
 
 // Turns is the loop's journal. Implemented by store. Each call is idempotent,

@@ -121,7 +121,7 @@ func (w *work) start(ctx context.Context, argv []string, limit time.Duration, ou
 func (r *run) command(ctx context.Context, id string, argv []string, limit time.Duration, out *capture) (stage.Result, error) {
 	res, err := r.job.Hands.Run(ctx, sandbox.Command{
 		ID: id, Argv: argv, Timeout: limit,
-		Env: []string{"COFFERDAM_TASK=" + r.job.Task, "COFFERDAM_STAGE=" + string(task.Agent)},
+		Env: r.job.Env,
 	}, out)
 	if err != nil {
 		return res, err

@@ -28,20 +28,27 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// Events tells what the agent says and does. Implemented by store.
-type Events interface {
+// Facts is what the loop reads and writes of a task's record beside its journal.
+// Implemented by store.
+type Facts interface {
 	AddAgentEvent(ctx context.Context, id, key string, e task.AgentEvent) error
+	Egress(ctx context.Context, id string) ([]task.EgressRecord, error)
+	AddEgress(ctx context.Context, id string, records []task.EgressRecord) error
 }
 
-// Transports makes the way to a model: what the grant does not allow does not
-// leave, and what leaves is recorded.
-type Transports func(ctx context.Context, job stage.LoopJob) (http.RoundTripper, error)
+// Transport is a way to a model: what its grant does not allow does not leave,
+// and what leaves is recorded.
+type Transport interface {
+	http.RoundTripper
+	Close() // ends the grant
+}
 
 // Options says what the loop works with. Zero fields at the end have defaults.
 type Options struct {
 	Turns     stage.Turns
-	Events    Events
-	Transport Transports
+	Facts     Facts
+	Audit     Audit
+	Transport func(grant task.Grant, record func(task.EgressRecord) error) (Transport, error)
 	Models    map[string]func(Endpoint) Model // by provider
 
 	Now   func() time.Time
@@ -106,6 +113,7 @@ type run struct {
 	turns    []stage.Turn // as the journal has them
 	strange  int          // calls in a row that were none
 	usage    task.ModelUsage
+	way      *way
 }
 
 // Run works until the model says that it is done.
@@ -116,6 +124,9 @@ func (l *Loop) Run(ctx context.Context, job stage.LoopJob) error {
 	err := r.begin(ctx)
 	if err == nil {
 		err = r.work(ctx)
+	}
+	if r.way != nil {
+		err = errors.Join(err, r.way.close(context.WithoutCancel(ctx)))
 	}
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errTime) {
 		return context.Cause(ctx) // cut off: nothing is decided
@@ -155,19 +166,26 @@ func (r *run) begin(ctx context.Context) error {
 	if build == nil {
 		return task.Fail(task.InputInvalid, fmt.Sprintf("agent.provider: the loop does not speak to %q; use anthropic or openai", name), nil)
 	}
-	transport, err := r.Transport(ctx, r.job)
-	if err != nil {
+	var err error
+	if r.way, err = r.openWay(ctx); err != nil {
 		return err
 	}
 	r.model = build(Endpoint{
 		URL: provider.URL, Model: ModelName(r.job.Agent), Header: keyHeader(r.job),
 		Client: &http.Client{
-			Transport:     &guard{next: transport, silence: r.Silence},
+			Transport:     &guard{next: r.way.transport, silence: r.Silence},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
 	r.question = Question{System: systemPrompt(), Prompt: userPrompt(r.job), Tools: tools()}
 	r.turns, err = r.Turns.Turns(ctx, r.job.Task, r.job.Attempt)
+	for _, t := range r.turns {
+		for _, c := range t.Calls {
+			if c.Command != "" {
+				r.job.Hands.Adopt(c.Command)
+			}
+		}
+	}
 	return err
 }
 

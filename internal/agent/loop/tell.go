@@ -12,7 +12,7 @@ import (
 // tell adds an event, once in an attempt.
 func (r *run) tell(ctx context.Context, key string, e task.AgentEvent) error {
 	e.Time = r.Now()
-	return r.Events.AddAgentEvent(ctx, r.job.Task, fmt.Sprintf("%d/%s", r.job.Attempt, key), e)
+	return r.Facts.AddAgentEvent(ctx, r.job.Task, fmt.Sprintf("%d/%s", r.job.Attempt, key), e)
 }
 
 // logf writes to the stage's log. A log that can't be written fails the stage

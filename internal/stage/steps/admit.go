@@ -41,14 +41,25 @@ func checkSpec(s task.Spec) error {
 	switch {
 	case (s.Repo.URL == "") == (s.Repo.Bundle == ""):
 		return task.Fail(task.InputInvalid, "repo: exactly one of url and bundle is needed", nil)
-	case s.Agent.Name != "command":
-		return task.Fail(task.InputInvalid, fmt.Sprintf("agent.name: %q is not known; only \"command\" is", s.Agent.Name), nil)
-	case len(s.Agent.Argv) == 0:
-		return task.Fail(task.InputInvalid, "agent.argv: the agent \"command\" needs a command", nil)
 	case len(s.Prompt) > maxPrompt:
 		return task.Fail(task.InputInvalid, fmt.Sprintf("prompt: longer than %d bytes", maxPrompt), nil)
 	}
-	return nil
+	return checkAgent(s.Agent)
+}
+
+// checkAgent refuses what no agent can be asked for.
+func checkAgent(a task.AgentSpec) error {
+	switch a.Name {
+	case agentLoop:
+		return checkLoop(a)
+	case "command":
+		if len(a.Argv) == 0 {
+			return task.Fail(task.InputInvalid, "agent.argv: the agent \"command\" needs a command", nil)
+		}
+		return nil
+	default:
+		return task.Fail(task.InputInvalid, fmt.Sprintf("agent.name: %q is not known; \"command\" and \"loop\" are", a.Name), nil)
+	}
 }
 
 // provision makes the agent's sandbox.

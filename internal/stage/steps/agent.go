@@ -48,6 +48,9 @@ func (r *run) taskEnv() []string {
 
 // agent runs the agent. It decides; nothing here relies on what it decides.
 func (w *Work) agent(ctx context.Context, r *run) error {
+	if r.task.Spec.Agent.Name == agentLoop {
+		return w.loop(ctx, r)
+	}
 	if err := r.give(ctx, task.Agent, stage.RoleAgent); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ const (
 // settleLimit bounds how long a cancelled run may take to end its processes.
 const settleLimit = 30 * time.Second
 
-// Deps is what the steps reach the world through. All are required.
+// Deps is what the steps reach the world through. All but Loop are required.
 type Deps struct {
 	Sandboxes stage.Sandboxes
 	Facts     stage.Facts
@@ -49,6 +49,7 @@ type Deps struct {
 	Recorder  stage.Recorder
 	Policies  stage.Policies
 	Leases    stage.Leases
+	Loop      stage.Loop // nil: a task that asks for it is refused
 	Now       func() time.Time
 	Logger    *slog.Logger
 }
