@@ -35,6 +35,7 @@ type site struct {
 	doctor    api.Doctor
 	audit     []string
 	auditKey  string
+	secrets   []api.CredentialRequest
 }
 
 type fakeTask struct {
@@ -75,6 +76,10 @@ func newSite(dir string) *site {
 		"PUT /v1/sandboxes/{id}/files":             s.withSandbox(s.putFiles),
 		"GET /v1/sandboxes/{id}/files":             s.withSandbox(s.getFiles),
 		"GET /v1/doctor":                           s.examine,
+		"POST /v1/credentials":                     s.addCredential,
+		"GET /v1/credentials":                      s.listCredentials,
+		"POST /v1/credentials/{name}/revoke":       s.endCredential,
+		"DELETE /v1/credentials/{name}":            s.endCredential,
 		"GET /v1/audit/key":                        func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, api.AuditKey{Key: s.auditKey}) },
 		"GET /v1/audit/export":                     func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(s.audit, "")) },
 	} {

@@ -55,11 +55,30 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	if err := show.Table(out, []string{"STAGE", "STATE", "REASON", "TIME", "SANDBOX", "TEXT"}, rows); err != nil {
 		return err
 	}
+	if len(t.Leases) > 0 {
+		fmt.Fprintln(out)
+		if err := leaseTable(out, t.Leases); err != nil {
+			return err
+		}
+	}
 	if len(t.Outputs) == 0 {
 		return nil
 	}
 	fmt.Fprintln(out)
 	return outputTable(out, t.Outputs)
+}
+
+// leaseTable says what was lent to which stage, from when until when.
+func leaseTable(out io.Writer, leases []api.Lease) error {
+	rows := make([][]string, 0, len(leases))
+	for _, l := range leases {
+		until := "lasts"
+		if l.Until != nil {
+			until = l.Until.Local().Format(time.DateTime) + " (" + l.Ended + ")"
+		}
+		rows = append(rows, []string{l.Credential, l.Kind, l.Stage, l.Sandbox, strings.Join(l.Hosts, " "), l.From.Local().Format(time.DateTime), until})
+	}
+	return show.Table(out, []string{"LENT", "KIND", "STAGE", "SANDBOX", "HOSTS", "FROM", "UNTIL"}, rows)
 }
 
 func outputTable(out io.Writer, outputs []api.Output) error {
