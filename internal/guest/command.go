@@ -39,6 +39,7 @@ type Command struct {
 	MaxOutput int64         `json:"maxOutput,omitempty"` // bytes of both streams; zero: DefaultMaxOutput
 	NProc     int64         `json:"nproc,omitempty"`     // processes of its user; zero: as the guest has it
 	Files     int64         `json:"files,omitempty"`     // open files of one process; zero: as the guest has it
+	Inodes    int64         `json:"inodes,omitempty"`    // files that may exist in the sandbox while it runs; zero: any number
 	Stdin     bool          `json:"stdin,omitempty"`     // its standard input is what Input brings; false: empty
 	StdinIdle time.Duration `json:"stdinIdle,omitempty"` // its input is closed when none came for so long; zero: stays open
 	Terminal  *Size         `json:"terminal,omitempty"`  // it runs on a terminal of this size, which is its input and output

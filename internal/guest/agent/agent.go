@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/quota"
 )
 
 // Options say where the agent lives. The zero value is the first process of a
@@ -55,6 +56,11 @@ type Agent struct {
 	frame   []byte     // to build an output frame in
 	flows   map[uint64]*flow
 	watched bool // somebody samples the count of processes
+
+	watching bool        // somebody looks at what the workload uses
+	inodes   quota.Files // whoever does
+
+	protection protection
 }
 
 // New prepares an agent. It takes over the reaping of children.
@@ -98,6 +104,9 @@ func (a *Agent) harden() error {
 	caps := [2]unix.CapUserData{}
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
+	}
+	if err := keepOwn(caps); err != nil {
+		return err
 	}
 	a.mayRaise = caps[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 	unix.Umask(0o022)

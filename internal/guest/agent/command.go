@@ -29,8 +29,9 @@ type command struct {
 	status guest.Status
 	timer  *time.Timer
 
-	input *input // nil: it has none
-	files int64  // open files that each of its processes may have
+	input  *input // nil: it has none
+	files  int64  // open files that each of its processes may have
+	inodes int64  // files that may exist in the sandbox
 
 	pipes   []*pipe
 	pieces  []piece

@@ -133,6 +133,9 @@ func (a *Agent) finish(c *command, status unix.WaitStatus) {
 	if full {
 		c.blame(guest.ReasonDisk)
 	}
+	if failed && c.filled {
+		c.blame(guest.ReasonFiles)
+	}
 	c.final = true
 	a.wake.Signal()
 }

@@ -90,7 +90,7 @@ func (a *Agent) enter(cmd guest.Command) (c *command, mine bool, refused *guest.
 	c = &command{
 		number: number, ready: make(chan struct{}),
 		root: cmd.User == guest.UserRoot, sudo: cmd.User == guest.UserSudo, nproc: cmd.NProc, dir: cmd.Dir, limit: cmd.MaxOutput,
-		files:  cmd.Files,
+		files: cmd.Files, inodes: cmd.Inodes,
 		status: guest.Status{ID: cmd.ID, Phase: guest.Running, Terminal: cmd.Terminal != nil, StartedAt: time.Now().UTC()},
 	}
 	if c.limit <= 0 {
@@ -155,6 +155,7 @@ func (a *Agent) spawn(c *command, cmd guest.Command) {
 	if c.nproc > 0 && !c.root {
 		a.watchCount()
 	}
+	a.watchUse()
 }
 
 // pollable makes a descriptor a file that is waited for without a thread.

@@ -145,7 +145,10 @@ func TestLivingProcessesAreListed(t *testing.T) {
 		}
 		return strings.Join(out, ", ")
 	}
-	eventually(t, "all three", func() bool { return strings.Count(names(), "sleep 300") == 3 })
+	eventually(t, "all three", func() bool {
+		got := names()
+		return strings.Count(got, "sleep 300") == 3 && !strings.Contains(got, "sh -c") && !strings.Contains(got, "setsid")
+	})
 	all, err := c.Inspect(soon(t), "")
 	if err != nil || len(all) != 1 || len(all[0].Children) != 3 {
 		t.Fatalf("all: %+v, %v", all, err)

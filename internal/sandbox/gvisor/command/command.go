@@ -58,7 +58,7 @@ func ToGuest(cmd sandbox.Command, limits task.Limits) guest.Command {
 	}
 	out := guest.Command{
 		ID: cmd.ID, Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, User: cmd.User,
-		Timeout: timeout, MaxOutput: limits.Output, NProc: limits.PIDs, Files: limits.Files,
+		Timeout: timeout, MaxOutput: limits.Output, NProc: limits.PIDs, Files: limits.Files, Inodes: limits.Inodes,
 		Stdin: cmd.Stdin, StdinIdle: cmd.StdinIdle,
 	}
 	if cmd.Terminal != nil {
