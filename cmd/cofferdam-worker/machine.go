@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -69,6 +70,35 @@ func checks(ctx context.Context, config gvisor.Config) []link.Check {
 		check := link.Check{ID: finding.ID, Outcome: link.CheckOK, Text: "as it should be"}
 		if !finding.OK {
 			check.Outcome, check.Text = link.CheckFailed, finding.Problem
+		}
+		checks = append(checks, check)
+	}
+	return checks
+}
+
+// imagesDir is where root images lie; empty: none are made.
+func imagesDir(flag, dir string) string {
+	switch flag {
+	case "":
+		return filepath.Join(dir, "images")
+	case "off":
+		return ""
+	}
+	return flag
+}
+
+// imageChecks tells how far the root images are. Without one a sandbox sees the
+// folder itself, which is slower and no fault.
+func imageChecks(driver *gvisor.Driver) []link.Check {
+	statuses := driver.Images()
+	if len(statuses) == 0 {
+		return []link.Check{{ID: "sandbox.images", Outcome: link.CheckWarn, Text: "root images are switched off (--images off); sandboxes read the machine's folders through a helper, which is slower"}}
+	}
+	var checks []link.Check
+	for _, status := range statuses {
+		check := link.Check{ID: "sandbox.image." + status.Name, Outcome: link.CheckOK, Text: "sandboxes stand on an image of it"}
+		if !status.Ready {
+			check.Outcome, check.Text = link.CheckWarn, status.Text+"; until then sandboxes read the folder through a helper, which is slower"
 		}
 		checks = append(checks, check)
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/agent/install"
 	"github.com/cofferdam/cofferdam/internal/boot"
 	"github.com/cofferdam/cofferdam/internal/egress/keeper"
 	"github.com/cofferdam/cofferdam/internal/fleet/link"
@@ -24,8 +25,9 @@ import (
 
 // flags are the program's arguments.
 type flags struct {
-	data, server, tokenFile, runsc, guest string
-	debug                                 bool
+	data, server, tokenFile, runsc, guest, images string
+	registry                                      string
+	debug                                         bool
 }
 
 func parse(args []string, stderr io.Writer) (flags, error) {
@@ -37,6 +39,8 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.StringVar(&f.tokenFile, "token-file", "", "`file` with the worker's token; read again at each connection")
 	set.StringVar(&f.runsc, "runsc", "", "`path` of the runsc program")
 	set.StringVar(&f.guest, "guest", "", "`path` of the cofferdam-guest program")
+	set.StringVar(&f.images, "images", "", "`folder` of root images, which workers may share; off: none are made (default: worker/images in the data folder)")
+	set.StringVar(&f.registry, "agent-registry", install.Registry, "`URL` of the npm registry that agents are installed from")
 	set.BoolVar(&f.debug, "debug", false, "log each request that fails")
 	if err := set.Parse(args); err != nil {
 		return f, err
@@ -85,7 +89,10 @@ func Run(ctx context.Context, args []string, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.driver.Close()) }()
+	defer func() {
+		m.shelf.Close()
+		err = errors.Join(err, m.driver.Close())
+	}()
 	return m.serve(ctx)
 }
 
@@ -97,6 +104,7 @@ type machine struct {
 	log    *slog.Logger
 	keeper *keeper.Keeper
 	driver *gvisor.Driver
+	shelf  *install.Shelf
 	door   *worker.Door
 }
 
@@ -117,7 +125,10 @@ func open(f flags, log *slog.Logger) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := gvisor.Config{Dir: dir, Runsc: f.runsc, Guest: f.guest, Network: m.keeper, Logger: log, HostPath: os.Getenv("PATH")}
+	if m.shelf, err = install.Open(install.Options{Dir: filepath.Join(dir, "agents"), Registry: f.registry, Log: log}); err != nil {
+		return nil, err
+	}
+	config := gvisor.Config{Agents: m.shelf.Dir, Dir: dir, Runsc: f.runsc, Guest: f.guest, Images: imagesDir(f.images, dir), Network: m.keeper, Logger: log, HostPath: os.Getenv("PATH")}
 	if m.driver, err = gvisor.New(config); err != nil {
 		return nil, err
 	}
@@ -129,8 +140,9 @@ func open(f flags, log *slog.Logger) (*machine, error) {
 		ID: id, Boot: m.boot, Version: version, Driver: m.driver, Egress: m.keeper,
 		EpochDir: filepath.Join(dir, "epochs"),
 		Machine:  func() link.Machine { return facts(dir) },
-		Checks:   func(ctx context.Context) []link.Check { return checks(ctx, config) },
+		Checks:   func(ctx context.Context) []link.Check { return append(checks(ctx, config), imageChecks(m.driver)...) },
 		Ledger:   func() []link.OpenRecord { return mirror(m.driver) },
+		Agents:   agents{m.shelf, m.driver},
 		Log:      log,
 	})
 	return m, nil
@@ -158,6 +170,7 @@ func (m *machine) serve(ctx context.Context) error {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	running.Go(func() { m.door.Keep(work, reconcilePace) })
+	running.Go(func() { m.driver.KeepImages(work) })
 	l := &link.Worker{
 		Server: m.flags.server, Token: m.token, Handler: m.door, Log: m.log,
 		Tried: func(error) {

@@ -63,6 +63,14 @@ func alreadyRuns(r supervise.Ready, o upOptions, stdio Stdio) error {
 	return printReady(r, o.json, stdio)
 }
 
+// imagesFlag is absolute unless it is the word that switches images off.
+func imagesFlag(images string) string {
+	if images == "off" {
+		return images
+	}
+	return absolute(images)
+}
+
 // upArgs are the arguments of the supervisor in the background. Paths are
 // absolute, since it works in the root folder.
 func upArgs(o upOptions) []string {
@@ -70,6 +78,8 @@ func upArgs(o upOptions) []string {
 	for _, f := range []struct{ name, value string }{
 		{"--policy-operator", absolute(o.OperatorPolicy)},
 		{"--dns", o.DNS},
+		{"--roots", absolute(o.Roots)},
+		{"--images", imagesFlag(o.Images)},
 		{"--hosts", o.Hosts},
 		{"--bin", absolute(o.Bin)},
 		{"--service-user", o.ServiceUser},

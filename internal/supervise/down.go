@@ -77,7 +77,7 @@ func (l Layout) drainLeft(ctx context.Context, o Stop) error {
 		return err
 	}
 	// Nothing answers at the URL; a worker needs no server to clean up.
-	c := newChild(workerProgram(l, bin, "http://127.0.0.1:7070"), l, bin, o.Hold, o.Log)
+	c := newChild(workerProgram(l, bin, "http://127.0.0.1:7070", "off"), l, bin, o.Hold, o.Log)
 	limited, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	switch err := c.start(limited); {

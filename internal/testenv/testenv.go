@@ -108,6 +108,9 @@ func Start(t testing.TB, cfg Config) *Env {
 	}
 	listen := fmt.Sprintf("127.0.0.1:%d", FreePort(t))
 	e.args = append([]string{"up", "--data", e.Data, "--listen", listen, "--detach"}, cfg.Flags...)
+	if !slices.Contains(cfg.Flags, "--images") {
+		e.args = append(e.args, "--images", images(t))
+	}
 	if cfg.DNS != "" {
 		e.args = append(e.args, "--dns", cfg.DNS)
 	}
@@ -122,6 +125,17 @@ func Start(t testing.TB, cfg Config) *Env {
 	t.Cleanup(e.stop)
 	e.Up()
 	return e
+}
+
+// images is where the tests' platforms share their root images: making one
+// takes half a minute.
+func images(t testing.TB) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(cache, "cofferdam-test", "images")
 }
 
 // folder makes the data folder: outside of t.TempDir, whose long name would

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/sandbox/gvisor/lower"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -46,7 +47,7 @@ func (d *Driver) Adopt(ctx context.Context) error {
 		used = append(used, b.record.Lower) // Never changes.
 	}
 	d.mu.Unlock()
-	return errors.Join(failed, pruneLowers(d.lowerDir(), d.lower.path, used))
+	return errors.Join(failed, lower.Prune(d.lowerDir(), d.lower.Path, used))
 }
 
 // known are the sandboxes that the ledger or the folders speak of. A folder that

@@ -41,6 +41,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	if spec.Network && d.cfg.Network == nil {
 		return sandbox.Info{}, task.Fail(task.InputInvalid, "this machine gives sandboxes no network", nil)
 	}
+	if _, err := d.agentBinds(spec); err != nil {
+		return sandbox.Info{}, err
+	}
 	for {
 		d.mu.Lock()
 		if d.closed || !d.adopted {
@@ -210,7 +213,7 @@ func (d *Driver) makeFolder(id string) error {
 // boot starts the sandbox's kernel and its guest.
 func (d *Driver) boot(ctx context.Context, spec sandbox.Spec) (*box, error) {
 	b := &box{dir: d.folder(spec.ID), record: record{
-		Spec: spec, CreatedAt: time.Now().UTC(), Lower: d.lower.path, Boot: bootID(),
+		Spec: spec, CreatedAt: time.Now().UTC(), Lower: d.lower.Path, Boot: bootID(),
 	}}
 	nsPath, authority, ns, err := d.connect(ctx, spec)
 	if ns != nil {

@@ -41,7 +41,15 @@ func (d *Driver) runsc(ctx context.Context, b *box, nsPath string) error {
 		return err
 	}
 	spec := b.record.Spec
-	text, err := json.Marshal(bundle(d.cgroups.name(spec.ID), d.lower, spec, nsPath))
+	low, release := d.root()
+	defer release()
+	oci := bundle(d.cgroups.name(spec.ID), low, spec, nsPath)
+	agents, err := d.agentBinds(spec)
+	if err != nil {
+		return err
+	}
+	oci.Mounts = append(oci.Mounts, agents...)
+	text, err := json.Marshal(oci)
 	if err != nil {
 		return err
 	}

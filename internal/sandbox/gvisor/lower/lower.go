@@ -1,4 +1,4 @@
-package gvisor
+package lower
 
 import (
 	"crypto/sha256"
@@ -14,21 +14,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// The sandbox's own user.
-const (
-	agentUser = "agent"
-	agentUID  = 1000
-	agentHome = "/home/agent"
-	workspace = "/workspace"
-)
+// agentUID is the sandbox's own user, agent.
+const agentUID = 1000
 
-// guestInside is where the first process's program lies inside. Only the
+// Guest is where the first process's program lies inside. Only the
 // sandbox's root can read it.
-const guestInside = "/.cofferdam/guest"
+const Guest = "/.cofferdam/guest"
 
 // lowerVersion is part of the lower folder's name: raise it when this file makes
 // something else of the same inputs.
-const lowerVersion = "2"
+const lowerVersion = "3"
 
 // systemDirs may be links into /usr or folders of their own, as the host has it.
 var systemDirs = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
@@ -66,37 +61,37 @@ var ownDirs = []struct {
 	{"etc/cofferdam", 0o755, 0},
 }
 
-// lower is a finished lower folder.
-type lower struct {
-	path  string
-	binds []specs.Mount // read-only views of the host
+// Folder is a finished lower folder.
+type Folder struct {
+	Path  string
+	Views []specs.Mount // read-only views of the host, as bind mounts
 }
 
-// prepareLower returns the lower folder for the host and the guest program as
-// they are now, making it when it is not there. An existing one is never
+// Prepare returns the lower folder for the host and the guest program as
+// they are now, with gateway as the address of the name server, making it when it is not there. An existing one is never
 // changed: living sandboxes may stand on it.
-func prepareLower(dir, hostRoot, guest string) (lower, error) {
-	name, err := lowerName(hostRoot, guest)
+func Prepare(dir, hostRoot, guest, gateway string) (Folder, error) {
+	name, err := lowerName(hostRoot, guest, gateway)
 	if err != nil {
-		return lower{}, fmt.Errorf("lower folder: %w", err)
+		return Folder{}, fmt.Errorf("lower folder: %w", err)
 	}
-	l := lower{path: filepath.Join(dir, name), binds: hostBinds(hostRoot)}
-	if _, err := os.Stat(l.path); err == nil {
+	l := Folder{Path: filepath.Join(dir, name), Views: hostBinds(hostRoot)}
+	if _, err := os.Stat(l.Path); err == nil {
 		return l, nil
 	}
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return lower{}, fmt.Errorf("lower folder: %w", err)
+		return Folder{}, fmt.Errorf("lower folder: %w", err)
 	}
 	half, err := os.MkdirTemp(dir, ".new-")
 	if err != nil {
-		return lower{}, fmt.Errorf("lower folder: %w", err)
+		return Folder{}, fmt.Errorf("lower folder: %w", err)
 	}
 	defer os.RemoveAll(half)
-	if err := buildLower(half, hostRoot, guest); err != nil {
-		return lower{}, fmt.Errorf("lower folder: %w", err)
+	if err := buildLower(half, hostRoot, guest, gateway); err != nil {
+		return Folder{}, fmt.Errorf("lower folder: %w", err)
 	}
-	if err := os.Rename(half, l.path); err != nil && !errors.Is(err, os.ErrExist) {
-		return lower{}, fmt.Errorf("lower folder: %w", err)
+	if err := os.Rename(half, l.Path); err != nil && !errors.Is(err, os.ErrExist) {
+		return Folder{}, fmt.Errorf("lower folder: %w", err)
 	}
 	return l, nil
 }
@@ -119,9 +114,9 @@ func hostBinds(hostRoot string) []specs.Mount {
 }
 
 // lowerName is a hash of what the lower folder is made from.
-func lowerName(hostRoot, guest string) (string, error) {
+func lowerName(hostRoot, guest, gateway string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, lowerVersion)
+	fmt.Fprintln(h, lowerVersion, gateway)
 	file, err := os.Open(guest)
 	if err != nil {
 		return "", fmt.Errorf("guest program: %w", err)
@@ -150,7 +145,7 @@ func lowerName(hostRoot, guest string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:12]), err
 }
 
-func buildLower(root, hostRoot, guest string) error {
+func buildLower(root, hostRoot, guest, gateway string) error {
 	if err := os.Chmod(root, 0o755); err != nil {
 		return err
 	}
@@ -187,10 +182,10 @@ func buildLower(root, hostRoot, guest string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeEtc(filepath.Join(root, "etc")); err != nil {
+	if err := writeEtc(filepath.Join(root, "etc"), gateway); err != nil {
 		return err
 	}
-	return copyFile(guest, filepath.Join(root, guestInside), 0o500)
+	return copyFile(guest, filepath.Join(root, Guest), 0o500)
 }
 
 // copyEntry copies a file, folder or link; anything else is left out.
@@ -240,9 +235,9 @@ func copyFile(from, to string, mode os.FileMode) error {
 	return out.Close()
 }
 
-// pruneLowers removes lower folders that are neither current nor used by a
+// Prune removes lower folders that are neither current nor used by a
 // living sandbox, and half-made ones.
-func pruneLowers(dir, current string, used []string) error {
+func Prune(dir, current string, used []string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -261,10 +256,10 @@ func pruneLowers(dir, current string, used []string) error {
 	return failed
 }
 
-// baseEnv is what the machine adds to the guest's own environment of commands.
+// BaseEnv is what the machine adds to the guest's own environment of commands.
 // hostPath is a search path of the host, whose parts below /usr and /opt are the
 // machine's toolchains.
-func baseEnv(hostPath, hostRoot string) []string {
+func BaseEnv(hostPath, hostRoot string) []string {
 	var parts []string
 	for _, part := range append(filepath.SplitList(hostPath),
 		"/usr/local/go/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin") {

@@ -1,4 +1,4 @@
-package gvisor
+package lower
 
 import (
 	"errors"
@@ -77,20 +77,22 @@ func walkEtc(etc string, visit func(path, rel string, info os.FileInfo) error) e
 }
 
 // etcOwn are the files of /etc that the sandbox has of its own.
-var etcOwn = map[string]string{
-	"passwd": "root:x:0:0:root:/root:/bin/sh\n" +
-		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n" +
-		"agent:x:1000:1000:agent:/home/agent:/bin/bash\n",
-	"group": "root:x:0:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\nstaff:x:50:\nusers:x:100:\n" +
-		"nogroup:x:65534:\nagent:x:1000:\n",
-	"hosts":         "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n",
-	"hostname":      "sandbox\n",
-	"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
-	"resolv.conf":   "nameserver " + gatewayIPv4 + "\noptions timeout:3 attempts:2\n",
+func etcOwn(gateway string) map[string]string {
+	return map[string]string{
+		"passwd": "root:x:0:0:root:/root:/bin/sh\n" +
+			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n" +
+			"agent:x:1000:1000:agent:/home/agent:/bin/bash\n",
+		"group": "root:x:0:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\nstaff:x:50:\nusers:x:100:\n" +
+			"nogroup:x:65534:\nagent:x:1000:\n",
+		"hosts":         "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n",
+		"hostname":      "sandbox\n",
+		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
+		"resolv.conf":   "nameserver " + gateway + "\noptions timeout:3 attempts:2\n",
+	}
 }
 
-func writeEtc(etc string) error {
-	for name, text := range etcOwn {
+func writeEtc(etc, gateway string) error {
+	for name, text := range etcOwn(gateway) {
 		if err := os.WriteFile(filepath.Join(etc, name), []byte(text), 0o644); err != nil {
 			return err
 		}
