@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -33,6 +34,13 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		err = because(ctx, err)
 		cancel(nil)
 		return nil, err
+	}
+	if resp.StatusCode < 200 || resp.StatusCode >= 300 && resp.StatusCode < 400 {
+		// A key goes to the server it was asked for, and nowhere else.
+		timer.Stop()
+		cancel(nil)
+		_ = resp.Body.Close() // nothing of it is wanted
+		return nil, &Trouble{Kind: Faulty, Text: fmt.Sprintf("HTTP %d, which no model's server answers", resp.StatusCode)}
 	}
 	timer.Reset(g.silence)
 	resp.Body = &guardedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, timer: timer, silence: g.silence, left: maxAnswer}
