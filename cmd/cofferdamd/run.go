@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,7 +93,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := p.connect(ctx); err != nil {
+	if err := p.connect(ctx, listener.Addr().(*net.TCPAddr).AddrPort()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	srv, err := p.server()
@@ -196,14 +198,15 @@ func (p *plane) enrol(ctx context.Context, file string, who identity.Request) er
 }
 
 // connect makes the fleet and the link to the engine.
-func (p *plane) connect(ctx context.Context) error {
+func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	p.registry = fleet.NewRegistry(fleet.RegistryOptions{
 		Authenticate: p.worker, Boot: p.boot, Version: version, Log: p.log,
 	})
 	p.fleet = fleet.New(p.registry, fleet.Options{})
 	p.work = steps.New(steps.Deps{
 		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases,
-		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
+		Loop: p.loop(listening),
+		Now:  func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
 	o := temporal.Options{
 		KeyFile: filepath.Join(p.dir, "keys", "engine.key"), Steps: p.work, Open: open{p.store}.list, Logger: p.log,

@@ -22,8 +22,8 @@ func checkLoop(a task.AgentSpec) error {
 		return task.Fail(task.InputInvalid, "agent.provider: "+strconv.Quote(a.Provider)+" is not known; the loop asks anthropic or openai", nil)
 	case p.Name != "anthropic" && p.Name != "openai":
 		return task.Fail(task.InputInvalid, "agent.provider: the loop does not speak to "+strconv.Quote(p.Name)+"; use anthropic or openai", nil)
-	case a.MaxTurns < 0 || a.MaxTurns > 1000:
-		return task.Fail(task.InputInvalid, "agent.maxTurns: must be between 1 and 1000, or 0 for the default", nil)
+	case a.MaxTurns < 0 || a.MaxTurns > 10_000:
+		return task.Fail(task.InputInvalid, "agent.maxTurns: must be between 1 and 10,000, or 0 for the default", nil)
 	case len(a.Argv) > 0:
 		return task.Fail(task.InputInvalid, "agent.argv: the agent \"loop\" takes none", nil)
 	}
