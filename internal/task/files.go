@@ -204,3 +204,13 @@ func foldedParts(name string) []string {
 	}
 	return kept
 }
+
+// FileProtection is what file rules came to in one sandbox. Paths are relative
+// to the workspace.
+type FileProtection struct {
+	Rules        []FileRule `json:"rules"`                  // as Effective lists them
+	Widened      []string   `json:"widened,omitempty"`      // protected by default, and writable here
+	Placeholders []string   `json:"placeholders,omitempty"` // stand for what is absent, so that it can't be made
+	Replaced     []string   `json:"replaced,omitempty"`     // links that placeholders stand for now
+	Submodules   []string   `json:"submodules,omitempty"`   // read-only beside what the rules name
+}

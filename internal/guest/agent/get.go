@@ -28,9 +28,10 @@ const (
 func (a *Agent) openGet(epoch, id uint64, r guest.GetRequest) {
 	f := a.openFlow(epoch, id, false)
 	go func() {
+		exclude := a.unreal(r.Path, r.Exclude)
 		var notes []string
 		err := a.asAgent(func() (err error) {
-			notes, err = pack(f, r.Path, r.Exclude)
+			notes, err = pack(f, r.Path, exclude)
 			return err
 		})
 		f.close(guest.Answer{Error: refusal(err), Notes: notes})

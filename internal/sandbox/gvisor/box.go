@@ -22,6 +22,7 @@ type record struct {
 	Lower     string       `json:"lower"`
 	Boot      string       `json:"boot"` // the machine's boot; after another one no process number means anything
 	Dead      task.Reason  `json:"dead,omitempty"`
+	Files     *protected   `json:"files,omitempty"` // nil: not protected
 }
 
 const recordName = "sandbox.json"
@@ -34,6 +35,8 @@ type box struct {
 	pidfd  *os.File   // nil when dead at adoption
 	fifos  []*os.File
 	closed sync.Once
+
+	protecting sync.Mutex // held while the workspace is being protected
 
 	mu        sync.Mutex
 	record    record
