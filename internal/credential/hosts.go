@@ -69,6 +69,9 @@ func hostFault(host string) string {
 	if p.stars > 0 && !strings.Contains(p.rest, ".") {
 		return "would be every host below a top-level domain: bind the credential to the hosts it is for"
 	}
+	if p.stars == 0 {
+		p.rest = host // as it was written, not as it compares
+	}
 	for label := range strings.SplitSeq(p.rest, ".") {
 		if text := labelFault(label); text != "" {
 			return text
