@@ -97,6 +97,13 @@ func (s *Server) Seen() []Seen {
 	return append([]Seen(nil), s.seen...)
 }
 
+// Asked is how many requests that offered tools have arrived, answered or not.
+func (s *Server) Asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.main
+}
+
 // maxBody is more than any harness sends.
 const maxBody = 64 << 20
 
