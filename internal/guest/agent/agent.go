@@ -110,7 +110,7 @@ func (a *Agent) harden() error {
 	}
 	a.mayRaise = caps[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 	unix.Umask(0o022)
-	return nil
+	return a.apart()
 }
 
 // Serve answers the worker until in ends (which a FIFO held read-write doesn't)

@@ -175,10 +175,7 @@ func (a *Agent) fork(c *command, program string, argv, env []string, streams []i
 	attr := &syscall.ProcAttr{
 		Dir: c.dir, Env: env,
 		Files: []uintptr{uintptr(streams[0]), uintptr(streams[1]), uintptr(streams[2])},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: c.status.Terminal},
-	}
-	if !c.root && !c.sudo && !a.opts.SameUser {
-		attr.Sys.Credential = &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: c.status.Terminal, Credential: a.credential(c)},
 	}
 	a.procs.Lock()
 	defer a.procs.Unlock()

@@ -4,16 +4,44 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
+// guestUID is the guest's real and saved user; its effective one is root. Nobody
+// else has it, so that not even the workload's root may signal the guest, trace it
+// or set its limits.
+const guestUID = 65_533
+
+// apart makes it so.
+func (a *Agent) apart() error {
+	if !a.init {
+		return nil
+	}
+	const same = ^uintptr(0)
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_SETRESUID, guestUID, same, guestUID); errno != 0 {
+		return fmt.Errorf("become a user apart: %w", errno)
+	}
+	return nil
+}
+
+// credential gives the user of a command's process; nil: the agent's own.
+func (a *Agent) credential(c *command) *syscall.Credential {
+	switch {
+	case a.opts.SameUser:
+		return nil
+	case c.root || c.sudo:
+		return &syscall.Credential{}
+	}
+	return &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}
+}
+
 // sudoCapabilities is what root may do that the workload became: own and reach
-// files, become another user. It can't end or trace the guest or the platform's
-// commands, raise a limit, or mount.
+// files. It can't become another user (the guest's, say), end or trace others'
+// processes, raise a limit, or mount.
 var sudoCapabilities = map[uintptr]bool{
 	unix.CAP_CHOWN: true, unix.CAP_DAC_OVERRIDE: true, unix.CAP_FOWNER: true, unix.CAP_FSETID: true,
-	unix.CAP_SETGID: true, unix.CAP_SETUID: true,
 }
 
 // dropBounds takes every other capability from what this thread starts.
@@ -74,7 +102,7 @@ func (a *Agent) asAgent(work func() error) error {
 }
 
 // becomeAgent changes this thread alone, by raw calls, since those of package
-// syscall change all. The real and saved user stay root: the workload may neither
+// syscall change all. The real and saved user stay: the workload may neither
 // signal nor trace what has them.
 func becomeAgent() error {
 	const same = ^uintptr(0)

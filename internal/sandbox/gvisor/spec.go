@@ -50,7 +50,7 @@ func bundle(cgroup string, low lower.Folder, spec sandbox.Spec, nsPath string) *
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding: guestCapabilities, Effective: ownCapabilities(), Permitted: ownCapabilities(),
-				Inheritable: []string{"CAP_SYS_ADMIN"}, // How a first process gets what is not in its bounding set.
+				Inheritable: []string{"CAP_SYS_ADMIN", "CAP_SETPCAP"}, // How a first process gets what is not in its bounding set.
 			},
 			NoNewPrivileges: true,
 			Rlimits: []specs.POSIXRlimit{

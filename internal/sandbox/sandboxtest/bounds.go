@@ -154,8 +154,10 @@ mount -t tmpfs none /mnt 2>/dev/null && echo mounted
 cat /proc/1/environ /proc/1/mem 2>/dev/null; ls /proc/1/fd/ >/dev/null 2>&1; cat </proc/1/fd/0 2>/dev/null && echo stolen
 echo forged 2>/dev/null >/proc/1/fd/1 && echo forged
 ulimit -n 1000000 2>/dev/null && echo raised
-kill -9 1; kill -STOP 1; true`}})
-	if want := "0\n/root\nCapBnd:\t00000000000000db\nagent\n"; got.Stdout != want {
+for s in TERM HUP STOP KILL; do kill -$s 1 2>/dev/null && echo signalled; done
+python3 -c 'import os; os.setuid(65533)' 2>/dev/null && echo became
+true`}})
+	if want := "0\n/root\nCapBnd:\t000000000000001b\nagent\n"; got.Stdout != want {
 		t.Errorf("as root: %q, want %q; %q", got.Stdout, want, got.Stderr)
 	}
 	got = Exec(t, s.driver, id, sandbox.Command{User: "sudo", Argv: []string{"python3", "-c", fmt.Sprintf(`
