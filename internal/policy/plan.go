@@ -168,14 +168,18 @@ func (s *stack) plan() (Plan, error) {
 func (s *stack) asked() task.RepositoryAsk {
 	ask := task.RepositoryAsk{}
 	for _, f := range []*file{&s.operator, &s.project} {
-		ask.Allowed = ask.Allowed || f.ask != nil && f.ask.commands
+		if f.ask != nil {
+			ask.Allowed = ask.Allowed || f.ask.commands
+			ask.Network = ask.Network || len(f.ask.network) > 0
+		}
 	}
 	w := s.repository.work
 	switch {
 	case w == nil:
 	case ask.Allowed:
+		network := ask.Network
 		ask = w.RepositoryAsk
-		ask.Allowed = true
+		ask.Allowed, ask.Network = true, network
 	case w.Setup != "" || w.Verify != "" || w.Report != "" || w.Agent.Name != "" || len(w.Files) > 0 || len(w.Agent.Argv) > 0:
 		s.narrow(max(w.line, 1), "commands", "no higher layer says repository.commands: true, so setup, verify, report, keep and agent were left out")
 	}

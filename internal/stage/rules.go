@@ -43,6 +43,9 @@ type Outcome struct {
 	Text     string          `json:"text,omitempty"`
 	ExitCode *int            `json:"exitCode,omitempty"`
 
+	// The same sandboxes can go on in a further round where this one broke off.
+	Resumable bool `json:"resumable,omitempty"`
+
 	// Set by admit only.
 	Ended   bool          `json:"ended,omitempty"`   // the task has ended already: there is nothing to do
 	Attempt int           `json:"attempt,omitempty"` // the first attempt's number; above 1 when the engine's file was lost
@@ -79,7 +82,7 @@ func After(o Outcome, round int) Next {
 	switch {
 	case !o.Reason.Retryable():
 		return EndTask
-	case comesBack(o.Reason) && round < MaxRounds:
+	case (comesBack(o.Reason) || o.Resumable) && round < MaxRounds:
 		return AgainRound
 	default:
 		return NewAttempt
@@ -133,7 +136,8 @@ func (p Plan) Spec(taskID string, attempt int, role string) sandbox.Spec {
 		Root: "host", Limits: p.Limits.WithDefaults(),
 	}
 	for _, name := range stagesIn(role) {
-		if len(p.Rules[name]) > 0 {
+		// What the repository is given is known only after checkout.
+		if len(p.Rules[name]) > 0 || p.Repository.Network {
 			spec.Network = true
 		}
 	}

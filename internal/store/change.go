@@ -125,7 +125,12 @@ func (s *Store) SetStage(ctx context.Context, id string, attempt int, st task.St
 		if _, err := tx.NewInsert().Model(&next).On("CONFLICT (task, attempt, name) DO UPDATE").Exec(ctx); err != nil {
 			return err
 		}
-		return s.emit(ctx, tx, id, "stage", next.stage())
+		if err := keepRound(ctx, tx, next, int64(st.Round)); err != nil {
+			return err
+		}
+		told := next.stage()
+		told.Round = st.Round
+		return s.emit(ctx, tx, id, "stage", told)
 	})
 	return s.failure("set stage", err)
 }

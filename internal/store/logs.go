@@ -17,12 +17,27 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
+// roundName is the log of a round of a stage: the stage, and from the second
+// round on "." and its number.
+func roundName(name task.StageName) (st task.StageName, round int, ok bool) {
+	text, number, rounds := strings.Cut(string(name), ".")
+	if round = 1; rounds {
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 2 || n > 99 || strconv.Itoa(n) != number {
+			return "", 0, false
+		}
+		round = n
+	}
+	st = task.StageName(text)
+	return st, round, slices.Contains(task.StageNames(), st)
+}
+
 // logPath is the file of one stage run's log.
 func (s *Store) logPath(id string, attempt int, name task.StageName) (string, error) {
 	if !validTask(id) {
 		return "", notFound("task", id)
 	}
-	if !slices.Contains(task.StageNames(), name) || attempt < 0 {
+	if _, _, ok := roundName(name); !ok || attempt < 0 {
 		return "", task.Fail(task.InputNotFound, "no stage "+quoted(string(name)), nil)
 	}
 	return filepath.Join(s.dir, "logs", id, fmt.Sprintf("%d.%s.log", attempt, name)), nil
@@ -104,9 +119,31 @@ func (s *Store) OpenLog(ctx context.Context, taskID string, attempt int, name ta
 	if err != nil {
 		return nil, 0, err
 	}
+	all := &rounds{}
+	for round := 1; round <= stage.MaxRounds; round++ {
+		if round > 1 {
+			if path, err = s.logPath(taskID, attempt, stage.RoundLog(name, round)); err != nil {
+				break // a single round was asked for
+			}
+		}
+		f, length, err := s.openRound(path, offset-size)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it had nothing to say
+		}
+		if err != nil {
+			return nil, 0, errors.Join(err, all.Close())
+		}
+		all.files = append(all.files, f)
+		size += length
+	}
+	return all, size, nil
+}
+
+// openRound opens a file of a log at offset, or at its end when it is shorter.
+func (s *Store) openRound(path string, offset int64) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return io.NopCloser(strings.NewReader("")), 0, nil
+		return nil, 0, err
 	}
 	if err != nil {
 		return nil, 0, s.logFailure(path, err)
@@ -119,6 +156,34 @@ func (s *Store) OpenLog(ctx context.Context, taskID string, attempt int, name ta
 		return nil, 0, errors.Join(s.logFailure(path, err), f.Close())
 	}
 	return f, info.Size(), nil
+}
+
+// rounds reads the logs of a stage's rounds one after the other.
+type rounds struct {
+	files []*os.File
+	next  int
+}
+
+// Read goes on with the next round where one ends, and with the last as long as
+// it grows.
+func (r *rounds) Read(b []byte) (int, error) {
+	for r.next < len(r.files) {
+		n, err := r.files[r.next].Read(b)
+		if n > 0 || !errors.Is(err, io.EOF) || r.next == len(r.files)-1 {
+			return n, err
+		}
+		r.next++
+	}
+	return 0, io.EOF
+}
+
+// Close closes all of them.
+func (r *rounds) Close() error {
+	var errs []error
+	for _, f := range r.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // latestLog is the highest attempt whose run of the stage has a log, or 0.

@@ -75,20 +75,3 @@ func (s *Store) RemoveProject(ctx context.Context, name string) error {
 	}
 	return nil
 }
-
-// History returns every attempt's run of every stage of a task, in the order in
-// which they began.
-func (s *Store) History(ctx context.Context, id string) ([]task.StageRun, error) {
-	if _, err := oneTask(ctx, s.read, id); err != nil {
-		return nil, s.failure("read history", err)
-	}
-	var rows []stageRow
-	if err := s.read.NewSelect().Model(&rows).Where("task = ? AND started_at IS NOT NULL", id).OrderExpr("attempt, started_at, name").Scan(ctx); err != nil {
-		return nil, s.failure("read history", err)
-	}
-	out := make([]task.StageRun, 0, len(rows))
-	for _, r := range rows {
-		out = append(out, task.StageRun{Attempt: int(r.Attempt), Stage: r.stage()})
-	}
-	return out, nil
-}

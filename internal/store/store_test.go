@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -360,7 +361,7 @@ func TestSandboxesAndOwners(t *testing.T) {
 	}
 	specs, err := s.SandboxesOf(t.Context(), id)
 	must(t, err)
-	if len(specs) != 2 || specs[0] != spec {
+	if len(specs) != 2 || !reflect.DeepEqual(specs[0], spec) {
 		t.Errorf("sandboxes %+v", specs)
 	}
 	if got, events := read(t, s, id); got.Usage.Sandboxes != 2 || len(events) != 3 {

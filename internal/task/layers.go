@@ -31,7 +31,8 @@ type PolicyNote struct {
 
 // RepositoryAsk is what a repository may say about the work itself.
 type RepositoryAsk struct {
-	Allowed bool      `json:"allowed,omitempty"` // a higher layer lets it; else all else is empty
+	Allowed bool      `json:"allowed,omitempty"` // a higher layer lets it say what follows; else that is empty
+	Network bool      `json:"network,omitempty"` // a higher layer lets it ask for hosts
 	Setup   string    `json:"setup,omitempty"`
 	Verify  string    `json:"verify,omitempty"`
 	Report  string    `json:"report,omitempty"`

@@ -125,11 +125,12 @@ type Stage struct {
 	Attempts  int        `json:"attempts"`          // how often it was started
 	Sandbox   string     `json:"sandbox,omitempty"` // the sandbox of the latest run
 	ExitCode  *int       `json:"exitCode,omitempty"`
+	Round     int        `json:"round,omitempty"` // of the attempt, from 1; 0: not told
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	EndedAt   *time.Time `json:"endedAt,omitempty"`
 }
 
-// StageRun is the run of one stage in one attempt.
+// StageRun is one run of one stage: a round of an attempt.
 type StageRun struct {
 	Attempt int // of the task, from 1
 	Stage

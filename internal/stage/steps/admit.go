@@ -17,16 +17,24 @@ func (w *Work) admit(ctx context.Context, r *run) error {
 	if err := checkSpec(r.task.Spec); err != nil {
 		return err
 	}
+	// The repository may name the agent that the request leaves out.
+	if r.asked.Agent.Name != "" || !r.plan.Repository.Allowed {
+		if err := stage.CheckAgent(r.asked.Agent, w.Harnesses); err != nil {
+			return err
+		}
+	}
 	if err := w.Leases.Check(ctx, r.task.RequestedBy, r.plan.Rules); err != nil {
 		return err
 	}
-	spec, err := digestOf(r.task.Spec)
+	spec, err := digestOf(r.asked)
 	if err != nil {
 		return err
 	}
 	err = w.Recorder.Record(ctx, r.in.Task, "task.admitted/"+string(r.plan.Digest), "task.admitted", seenByControl, taskAdmitted{
 		Task: r.in.Task, RequestedBy: r.task.RequestedBy, Repo: r.task.Spec.Repo,
 		SpecDigest: spec, PolicyDigest: r.plan.Digest, Limits: r.plan.Limits.WithDefaults(), Rules: r.plan.Rules,
+		Project: r.asked.Project, OperatorDigest: layerDigest(r.task.Layers.Operator), ProjectDigest: layerDigest(r.task.Layers.Project),
+		Timeout: r.plan.Timeout, Files: r.plan.Files, Widened: r.plan.Files.Widened(), Sudo: r.plan.Sudo,
 	})
 	if err != nil {
 		return err
@@ -44,22 +52,7 @@ func checkSpec(s task.Spec) error {
 	case len(s.Prompt) > maxPrompt:
 		return task.Fail(task.InputInvalid, fmt.Sprintf("prompt: longer than %d bytes", maxPrompt), nil)
 	}
-	return checkAgent(s.Agent)
-}
-
-// checkAgent refuses what no agent can be asked for.
-func checkAgent(a task.AgentSpec) error {
-	switch a.Name {
-	case agentLoop:
-		return checkLoop(a)
-	case "command":
-		if len(a.Argv) == 0 {
-			return task.Fail(task.InputInvalid, "agent.argv: the agent \"command\" needs a command", nil)
-		}
-		return nil
-	default:
-		return task.Fail(task.InputInvalid, fmt.Sprintf("agent.name: %q is not known; \"command\" and \"loop\" are", a.Name), nil)
-	}
+	return nil
 }
 
 // provision makes the agent's sandbox.

@@ -96,7 +96,11 @@ func (w *Work) checkout(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return w.Facts.SetTask(ctx, r.in.Task, stage.TaskUpdate{Commit: commit})
+	update, err := r.repositoryAsks(ctx, commit)
+	if err != nil {
+		return err
+	}
+	return w.Facts.SetTask(ctx, r.in.Task, update)
 }
 
 var commitPattern = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)

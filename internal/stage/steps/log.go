@@ -39,12 +39,20 @@ func (r *run) openLog(ctx context.Context) error {
 	if r.log != nil {
 		return nil
 	}
-	to, err := r.Facts.Log(ctx, r.in.Task, r.in.Attempt, r.name)
+	to, err := r.Facts.Log(ctx, r.in.Task, r.in.Attempt, r.logName())
 	if err != nil {
 		return err
 	}
 	r.log = &stageLog{to: to, skip: to.Offset()}
 	return nil
+}
+
+// logName is the log of this run. Each round of verify begins anew.
+func (r *run) logName() task.StageName {
+	if r.name == task.Verify {
+		return stage.RoundLog(r.name, r.in.Round)
+	}
+	return r.name
 }
 
 // logged runs one of several commands whose output is the stage's log.

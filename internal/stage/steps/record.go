@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -18,6 +19,24 @@ type (
 		PolicyDigest task.Digest                    `json:"policyDigest"`
 		Limits       task.Limits                    `json:"limits"`
 		Rules        map[task.StageName][]task.Rule `json:"rules,omitempty"`
+
+		Project        string                           `json:"project,omitempty"`
+		OperatorDigest task.Digest                      `json:"operatorDigest,omitempty"` // of the text of the layer
+		ProjectDigest  task.Digest                      `json:"projectDigest,omitempty"`
+		Timeout        map[task.StageName]time.Duration `json:"timeout,omitempty"`
+		Files          task.FileRules                   `json:"files,omitzero"`
+		Widened        []string                         `json:"widened,omitempty"` // protections that are taken away
+		Sudo           bool                             `json:"sudo,omitempty"`
+	}
+	repositoryAsked struct {
+		Task         string                         `json:"task"`
+		Commit       string                         `json:"commit"`
+		Digest       task.Digest                    `json:"digest"` // of .cofferdam/task.yaml, as far as it was read
+		PolicyDigest task.Digest                    `json:"policyDigest"`
+		Rules        map[task.StageName][]task.Rule `json:"rules,omitempty"` // of the task from now on
+		Files        task.FileRules                 `json:"files,omitzero"`
+		Asked        task.RepositoryAsk             `json:"asked,omitzero"`
+		Narrowed     []string                       `json:"narrowed,omitempty"` // asked for, and not given
 	}
 	sandboxCreated struct {
 		Task    string      `json:"task"`
@@ -76,6 +95,15 @@ type (
 		Left     []string    `json:"left,omitempty"` // sandboxes on machines that do not answer
 	}
 )
+
+// layerDigest names a layer's text; a layer that is not there has none.
+func layerDigest(text string) task.Digest {
+	if text == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(text))
+	return task.Digest("sha256:" + hex.EncodeToString(sum[:]))
+}
 
 // digestOf names a value by the hash of its JSON.
 func digestOf(v any) (task.Digest, error) {

@@ -82,6 +82,9 @@ func (d *desk) SetTask(_ context.Context, _ string, u stage.TaskUpdate) error {
 	if u.PolicyDigest != "" {
 		d.task.PolicyDigest = u.PolicyDigest
 	}
+	if u.Layers != nil {
+		d.task.Layers = *u.Layers
+	}
 	return nil
 }
 
@@ -135,6 +138,9 @@ func (d *desk) OpenLog(_ context.Context, _ string, attempt int, name task.Stage
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := d.logs[logKey(attempt, name)]
+	for round := 2; round <= stage.MaxRounds; round++ {
+		b = append(slices.Clone(b), d.logs[logKey(attempt, stage.RoundLog(name, round))]...)
+	}
 	return io.NopCloser(bytes.NewReader(b[offset:])), int64(len(b)), nil
 }
 

@@ -28,11 +28,14 @@ type run struct {
 	granted  []task.Rule // what the sandbox could reach in this stage
 	lent     []task.Lent // the credentials lent to what was granted last
 	gave     bool
+
+	protected bool   // the file rules apply to the stage's sandbox
+	notes     string // what people should know of the stage, also when it succeeded
 }
 
 // begin reads the facts and records that the stage runs.
 func (w *Work) begin(ctx context.Context, name task.StageName, in stage.Input) (*run, error) {
-	r := &run{Work: w, name: name, in: in, row: task.Stage{Name: name, Attempts: in.Attempt}}
+	r := &run{Work: w, name: name, in: in, row: task.Stage{Name: name, Attempts: in.Attempt, Round: in.Round}}
 	var err error
 	if r.task, err = w.Facts.Task(ctx, in.Task); err != nil {
 		return r, err
@@ -73,6 +76,9 @@ func (r *run) start(ctx context.Context) error {
 	r.row.State = task.StageRunning
 	if role := roleOf(r.name); role != "" {
 		r.row.Sandbox = stage.SandboxID(r.in.Task, r.in.Attempt, role)
+		if role == stage.RoleVerify {
+			r.row.Sandbox = stage.RoundSandboxID(r.in.Task, r.in.Attempt, role, r.in.Round)
+		}
 	}
 	if r.row.StartedAt == nil {
 		now := r.Now()
@@ -98,11 +104,12 @@ func (r *run) finish(ctx context.Context, err error) stage.Outcome {
 			o = outcomeOf(ctx, err)
 		}
 	}
-	if throwAway(r.name) && !o.Reason.Retryable() {
+	if r.name == task.Verify || throwAway(r.name) && !o.Reason.Retryable() {
 		r.destroy(ctx)
 	}
-	o.ExitCode = r.row.ExitCode
+	o.ExitCode, o.Text = r.row.ExitCode, r.withNotes(o.Text)
 	o.Ended, o.Attempt, o.Time = r.outcome.Ended, r.outcome.Attempt, r.outcome.Time
+	o.Resumable = r.outcome.Resumable && o.Reason == task.InfraEgressRestarted
 	now := r.Now()
 	r.row.State, r.row.Reason, r.row.Text, r.row.EndedAt = o.State, o.Reason, o.Text, &now
 	if err := r.conclude(ctx, o); err != nil {
@@ -150,6 +157,7 @@ func (r *run) settle(ctx context.Context) error {
 			r.Logger.Warn("egress records not collected; close tries again", "task", r.in.Task, "sandbox", r.row.Sandbox, "err", err)
 		}
 	}
+	r.settleFiles(ctx)
 	return errors.Join(errs...)
 }
 
@@ -167,6 +175,11 @@ func (r *run) give(ctx context.Context, name task.StageName, role string) error 
 // create makes the sandbox of the run's role: first on record, then in fact.
 func (r *run) create(ctx context.Context, role string) error {
 	spec := r.plan.Spec(r.in.Task, r.in.Attempt, role)
+	spec.ID = r.row.Sandbox
+	var err error
+	if spec.Agents, err = r.agents(role); err != nil {
+		return err
+	}
 	if err := r.Facts.AddSandbox(ctx, r.in.Task, spec); err != nil {
 		return err
 	}
@@ -186,7 +199,8 @@ func (r *run) create(ctx context.Context, role string) error {
 }
 
 // throwAway says whether the stage has a sandbox of its own, which ends with
-// it. A run that may be taken up again keeps it.
+// it. A run that may be taken up again keeps it, but verify has another one in
+// each round.
 func throwAway(name task.StageName) bool { return name == task.Export || name == task.Verify }
 
 // destroy ends the run's throw-away sandbox at once; close does it again.
