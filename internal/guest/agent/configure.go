@@ -2,6 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,6 +34,9 @@ func (a *Agent) configure(cfg guest.Config) *guest.Error {
 			return guest.Errorf(guest.ReasonInternal, "set up %s: %v", folder.path, err)
 		}
 	}
+	if err := a.identify(); err != nil {
+		return guest.Errorf(guest.ReasonInternal, "give the sandbox an id of its own: %v", err)
+	}
 	if len(cfg.AuthorityPEM) > 0 {
 		if err := a.trust(cfg.AuthorityPEM); err != nil {
 			return guest.Errorf(guest.ReasonInternal, "trust the sandbox's authority: %v", err)
@@ -48,6 +53,29 @@ func (a *Agent) configure(cfg guest.Config) *guest.Error {
 	defer a.mu.Unlock()
 	a.env = baseEnv(cfg.BaseEnv, len(cfg.AuthorityPEM) > 0)
 	return nil
+}
+
+// machineID is the id by which programs tell machines apart. It lies in the
+// sandbox's own layer, so that no two sandboxes have the same and none the host's.
+const machineID = "/etc/machine-id"
+
+// idMark stands beside it once the sandbox has its own.
+const idMark = "/etc/cofferdam/machine-id"
+
+func (a *Agent) identify() error {
+	path, mark := filepath.Join(a.opts.Root, machineID), filepath.Join(a.opts.Root, idMark)
+	if _, err := os.Lstat(mark); err == nil {
+		return nil
+	}
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(mark), 0o755); err != nil {
+		return err
+	}
+	text := []byte(hex.EncodeToString(id[:]) + "\n")
+	return errors.Join(replace(path, text), replace(mark, text))
 }
 
 // folder makes a folder where there is none, and leaves one that is as it is.

@@ -2,7 +2,6 @@ package lower
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,7 +22,7 @@ var etcAllowed = []string{
 	"bash.bashrc", "bashrc", "profile", "inputrc", "shells", "login.defs", "skel", "terminfo", "vim",
 	"nanorc", "groff", "manpath.config", "fonts", "xml", "sgml", "X11/app-defaults",
 	"python3*", "perl", "java*", "maven", "php", "lua", "R", "ImageMagick*", "gprofng.rc", "debuginfod",
-	"openmpi", "OpenCL", "vulkan", "glvnd", "mke2fs.conf", "xattr.conf", "dpkg/origins",
+	"openmpi", "OpenCL", "vulkan", "glvnd", "mke2fs.conf", "chromium.d", "xattr.conf", "dpkg/origins",
 }
 
 // etcMaxFile is the largest file copied from /etc.
@@ -100,7 +99,6 @@ func writeEtc(etc, gateway string) error {
 	if err := os.Symlink("/proc/mounts", filepath.Join(etc, "mtab")); err != nil {
 		return err
 	}
-	// Programs ask for an id of the machine; the host's own would tell it apart.
-	id := fmt.Sprintf("%032x\n", 0xc0ffe)
-	return os.WriteFile(filepath.Join(etc, "machine-id"), []byte(id), 0o444)
+	// The guest gives each sandbox one of its own.
+	return os.WriteFile(filepath.Join(etc, "machine-id"), nil, 0o444)
 }
