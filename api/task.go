@@ -23,6 +23,8 @@ type TaskRequest struct {
 	Setup  string `json:"setup,omitempty" maxLength:"65536" doc:"Shell command run before the agent."`
 	Verify string `json:"verify,omitempty" maxLength:"65536" doc:"Shell command that judges the patch in a fresh sandbox."`
 	Policy string `json:"policy,omitempty" maxLength:"1048576" doc:"Text of the policy file (YAML). Empty allows nothing."`
+
+	Project string `json:"project,omitempty" maxLength:"64" doc:"The project whose policy layer counts. Empty: none."`
 }
 
 // Repo names the source. Exactly one of URL and Bundle is set.
@@ -35,8 +37,15 @@ type Repo struct {
 
 // Agent says what works on the repository.
 type Agent struct {
-	Name string   `json:"name" maxLength:"64" doc:"The kind of agent; \"command\" is a plain command."`
-	Argv []string `json:"argv,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments of agent \"command\"."`
+	Name string   `json:"name" maxLength:"64" doc:"command (a plain command), loop, claude, codex, gemini, opencode or acp."`
+	Argv []string `json:"argv,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments of agent command, and of acp the agent's command line."`
+
+	Version    string `json:"version,omitempty" maxLength:"64" doc:"Of an agent's program. Empty: the one this release was tried with."`
+	Provider   string `json:"provider,omitempty" maxLength:"64" doc:"Whose models it asks: anthropic, openai or google. Empty: the agent's own."`
+	Model      string `json:"model,omitempty" maxLength:"256" doc:"As the provider names it. Empty: the agent's own default."`
+	ModelURL   string `json:"modelURL,omitempty" maxLength:"4096" doc:"In place of the provider's address."`
+	Credential string `json:"credential,omitempty" maxLength:"63" doc:"Name of the provider's key in the vault. Empty: the provider's name."`
+	MaxTurns   int    `json:"maxTurns,omitempty" minimum:"0" maximum:"10000" doc:"Of loop; 0: 50."`
 }
 
 // Task is one request and what became of it.
@@ -55,6 +64,9 @@ type Task struct {
 	Stages       []Stage    `json:"stages" nullable:"false"`
 	Outputs      []Output   `json:"outputs" nullable:"false"`
 	Actions      []Action   `json:"actions" nullable:"false"`
+	Project      string     `json:"project,omitempty" doc:"Whose policy layer counts."`
+	Narrowed     []string   `json:"narrowed,omitempty" nullable:"false" doc:"What the repository's .cofferdam/task.yaml asked for and is not given."`
+	History      []StageRun `json:"history" nullable:"false" doc:"Every run of every stage, in order: all attempts and their rounds; only in the answer about one task."`
 	Leases       []Lease    `json:"leases" nullable:"false" doc:"Credentials lent to its stages; only in the answer about one task."`
 	Usage        Usage      `json:"usage"`
 	CreatedAt    time.Time  `json:"createdAt"`

@@ -36,7 +36,7 @@ var (
 	statusPattern = regexp.MustCompile(`(?i)(?:API Error:?|status(?: code)?:?|"code":|"?status"?:|HTTP(?:/[0-9.]+)?|error code:?|last status:) *"?([1-5][0-9]{2})\b`)
 	silentPattern = regexp.MustCompile(`(?i)timed? ?out|idle timeout|timeout waiting|no response|ETIMEDOUT`)
 	emptyPattern  = regexp.MustCompile(`(?i)empty (?:or malformed )?(?:response|answer|stream|reply)|no content|ended without|without (?:producing|sending|any)|stream (?:ended|closed|disconnected)[^.]* before|closed before`)
-	brokenPattern = regexp.MustCompile(`(?i)stream (?:disconnected|error|closed)|invalid (?:json|stream|response)|malformed|unexpected (?:token|end|eof)|parse error|JSON|connection (?:closed|reset|error|refused)|ECONN|socket|fetch failed|network error|internal server error|overloaded|unreachable|terminated`)
+	brokenPattern = regexp.MustCompile(`(?i)stream (?:disconnected|error|closed)|invalid (?:json|stream|response)|malformed|unexpected (?:token|end|eof)|parse error|JSON|connection (?:closed|reset|error|refused)|ECONN|socket|fetch failed|network error|internal server error|high demand|temporary errors|overloaded|unreachable|terminated`)
 )
 
 // Said is the failure that a harness's own words about its end tell of; nil

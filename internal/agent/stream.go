@@ -27,6 +27,9 @@ type Dialect interface {
 	// Line takes one JSON object of standard output. It returns false for one that
 	// can't be read, which is then kept as text.
 	Line(line []byte, emit func(task.AgentEvent)) bool
+	// Hopeless says why the harness should be ended although it goes on; nil: it
+	// should not.
+	Hopeless() *task.Failure
 	// End says what came of it. exit is -1 when it did not exit by itself; notes is
 	// the end of what it wrote besides its stream.
 	End(exit int, notes string) stage.HarnessEnd
@@ -118,6 +121,9 @@ func (r *Reader) put(e task.AgentEvent) {
 	e.Cut = e.Cut || cut
 	r.emit(e)
 }
+
+// Hopeless implements stage.HarnessReader.
+func (r *Reader) Hopeless() *task.Failure { return r.dialect.Hopeless() }
 
 // End implements stage.HarnessReader.
 func (r *Reader) End(exit int) stage.HarnessEnd {

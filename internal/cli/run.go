@@ -16,6 +16,8 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/agentlog"
+	"github.com/cofferdam/cofferdam/internal/cli/agents"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
@@ -25,6 +27,7 @@ const maxPolicy = 1 << 20
 
 type runOptions struct {
 	prompt, repo, ref, agent  string
+	model                     agents.Model
 	argv                      []string
 	setup, verify, policyFile string
 	key                       string
@@ -40,7 +43,10 @@ func (a *app) runCmd() *cobra.Command {
 
 --repo PATH is read here, as you, and sent as a git bundle of what is committed; an
 https URL is cloned inside, through the gateway. After -- stands a plain command that
-is the agent; the prompt is in COFFERDAM_PROMPT there. Without a policy, sandboxes reach
+is the agent; the prompt is in COFFERDAM_PROMPT there. --agent names one that asks a
+model: loop is of our own, the others are programs that "cofferdam agent install" puts
+on the workers. Its model is reached with --credential of the vault, whose value never
+is in a sandbox; for acp, the agent's command stands after --. Without a policy, sandboxes reach
 nothing.
 
 Ctrl-C asks for the task's end and waits for it; a second one leaves. The program ends
@@ -59,7 +65,8 @@ with the task's exit code; see cofferdam --help.`,
 	f := cmd.Flags()
 	f.StringVar(&o.repo, "repo", ".", "path of a git repository, or an https URL")
 	f.StringVar(&o.ref, "ref", "", "branch, tag or commit (default HEAD)")
-	f.StringVar(&o.agent, "agent", "", "kind of agent (default: the command after --)")
+	f.StringVar(&o.agent, "agent", "", "`NAME[@VERSION]` of the agent: loop, claude, codex, gemini, opencode or acp (default: the command after --)")
+	o.model.Flags(f)
 	f.StringVar(&o.setup, "setup", "", "shell command that prepares the workspace")
 	f.StringVar(&o.verify, "verify", "", "shell command that judges the patch, in a fresh sandbox")
 	f.StringVar(&o.policyFile, "policy", "", "file that says what the sandboxes may reach")
@@ -93,7 +100,9 @@ func (o *runOptions) parse(args []string, dash int) error {
 		return usage("no agent; give a command after --, or name one with --agent")
 	case o.agent == "command" && len(o.argv) == 0:
 		return usage("--agent command: give the command after --")
-	case o.agent != "command" && len(o.argv) > 0:
+	case o.agent == "acp" && len(o.argv) == 0:
+		return usage("--agent acp: give the agent's command after --")
+	case o.agent != "command" && o.agent != "acp" && len(o.argv) > 0:
 		return usage("--agent %s: takes no command after --", o.agent)
 	case o.repo == "":
 		return usage("--repo: is empty")
@@ -174,7 +183,7 @@ func (a *app) startTask(ctx context.Context, j *runJob) (api.Task, error) {
 	}
 	t, created, err := j.c.CreateTask(ctx, api.TaskRequest{
 		Prompt: j.o.prompt, Repo: repo, Setup: j.o.setup, Verify: j.o.verify, Policy: policy,
-		Agent: api.Agent{Name: j.o.agent, Argv: j.o.argv},
+		Agent: j.o.model.Agent(j.o.agent, j.o.argv),
 	}, j.o.key)
 	if errors.Is(err, context.Canceled) {
 		return t, fmt.Errorf("interrupted before the server said that it has the task; `cofferdam task ls` shows whether it has")
@@ -279,8 +288,13 @@ func (j *runJob) event(ctx context.Context, id string, ev api.Event) {
 			return
 		}
 		j.progress.Stage(s)
-		if s.Name == "agent" && s.State == "running" && j.o.followLogs && !j.o.json {
+		if s.Name == "agent" && s.State == "running" && j.o.followLogs && !j.o.json && j.o.agent == "command" {
 			j.followAgent(ctx, id)
+		}
+	case "agent":
+		var e api.AgentEvent
+		if j.o.followLogs && !j.o.json && json.Unmarshal(ev.Data, &e) == nil {
+			_ = agentlog.Print(j.progress.Through(), e) // to the terminal: there is nobody else to tell
 		}
 	case "egress":
 		var r api.EgressRecord

@@ -40,10 +40,19 @@ func (f *Fleet) Run(ctx context.Context, id string, cmd sandbox.Command, offset 
 		if err != nil {
 			return stage.Result{}, f.lostSandbox(id, err)
 		}
-		if _, err := out.Write(chunk.Data); err != nil {
+		if err := write(out, chunk); err != nil {
 			return stage.Result{}, task.Fail(task.InfraStorage, "the command's output can't be kept", err)
 		}
 	}
+}
+
+func write(out io.Writer, chunk sandbox.Chunk) (err error) {
+	if to, ok := out.(stage.FdWriter); ok {
+		_, err = to.WriteFd(chunk.Fd, chunk.Data)
+	} else {
+		_, err = out.Write(chunk.Data)
+	}
+	return err
 }
 
 // every calls beat at the given pace until the returned function is called,

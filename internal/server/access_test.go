@@ -51,6 +51,9 @@ var permissions = map[string][6]bool{
 	"list-credentials":  {false, false, true, true, false, false},
 	"revoke-credential": {false, false, true, true, false, false},
 	"remove-credential": {false, false, true, true, false, false},
+	"install-agent":     {false, false, false, true, false, false},
+	"list-agents":       {false, false, true, true, false, false},
+	"remove-agent":      {false, false, false, true, false, false},
 	"lend":              {false, false, false, false, false, true},
 }
 

@@ -27,6 +27,9 @@ type machines struct {
 	reports []fleet.Report
 	script  func(j *journal, cmd sandbox.Command) // what a command does when started
 	fail    error
+
+	consoles map[*journal]*console
+	agent    fleet.Agent
 }
 
 func newMachines() *machines {

@@ -7,6 +7,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/policies"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -38,6 +39,11 @@ type Events interface {
 	OpenLog(ctx context.Context, taskID string, attempt int, stage task.StageName, offset int64) (r io.ReadCloser, size int64, err error)
 	// Egress returns the gateway's records of all sandboxes of the task.
 	Egress(ctx context.Context, taskID string) ([]task.EgressRecord, error)
+}
+
+// History is every run of every stage. Implemented by store.
+type History interface {
+	History(ctx context.Context, taskID string) ([]task.StageRun, error)
 }
 
 // Engine runs tasks. Implemented by stage/temporal.
@@ -120,10 +126,17 @@ type Needs struct {
 	Owners   Owners
 	Places   Places
 	Commands Commands
+	Console  sandbox.Console
 	Files    Files
 	Workers  Workers
+	Agents   Agents
+
+	Harnesses stage.Harnesses // what agents there are besides command and loop
+
 	Audit    Audit
 	Probes   []Probe
 
 	Credentials *credentials.Desk
+	Policy      *policies.Desk
+	History     History
 }

@@ -74,9 +74,12 @@ func newSiteWith(t testing.TB, change func(*Options)) *site {
 		}),
 		Needs: Needs{
 			Tasks: s.memory, Events: s.memory, Engine: s.engine, Policies: policies{}, Blobs: blobs{s.memory}, Owners: s.memory,
-			Places: s.fleet, Commands: s.fleet, Files: s.fleet, Workers: s.fleet, Audit: account{s.memory},
+			Places: s.fleet, Commands: s.fleet, Console: s.fleet, Files: s.fleet, Workers: s.fleet, Agents: s.fleet, Harnesses: noHarnesses{}, Audit: account{s.memory},
 		},
 	}
+	s.judge = newJudge()
+	o.Needs.Policy = &serverpolicies.Desk{Judge: s.judge, Projects: s.judge, Audit: account{s.memory}, Now: time.Now}
+	o.Needs.History = s.memory
 	s.vault = &vault{}
 	var err error
 	o.Needs.Credentials, err = credentials.New(credentials.Options{

@@ -17,7 +17,8 @@ func apiTask(t task.Task) api.Task {
 	out := api.Task{
 		ID: t.ID, State: string(t.State), Reason: string(t.Reason), Text: t.Text, RequestedBy: t.RequestedBy,
 		Repo: t.Repo, Ref: t.Ref, Commit: t.Commit, Worker: t.Worker, PolicyDigest: string(t.PolicyDigest),
-		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{}, Leases: []api.Lease{},
+		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{}, Leases: []api.Lease{}, History: []api.StageRun{},
+		Project: t.Spec.Project, Narrowed: t.Layers.Narrowed,
 		Usage: apiUsage(t.Usage), CreatedAt: t.CreatedAt, EndedAt: t.EndedAt,
 	}
 	for _, st := range t.Stages {
@@ -73,6 +74,8 @@ func apiEvent(e task.Event) (api.Event, error) {
 		data = apiOutput(v)
 	case task.EgressRecord:
 		data = apiEgress(v)
+	case task.PolicyNote:
+		data = api.PolicyNote{Layer: v.Layer, Narrowed: append([]string{}, v.Narrowed...)}
 	case task.AgentEvent:
 		data = apiAgentEvent(v)
 	case task.Task:
@@ -90,10 +93,11 @@ func apiEvent(e task.Event) (api.Event, error) {
 func apiSandbox(owner, worker string, i sandbox.Info) api.Sandbox {
 	out := api.Sandbox{
 		ID: i.ID, Owner: owner, Task: i.Task, Role: i.Role, Worker: worker, State: string(i.State), Reason: string(i.Reason),
-		Network: i.Network, PID: i.PID, Kernel: i.Kernel, CreatedAt: i.CreatedAt, ExpiresAt: moment(i.Expires),
+		Network: i.Network, Sudo: i.Sudo, PID: i.PID, Kernel: i.Kernel, CreatedAt: i.CreatedAt, ExpiresAt: moment(i.Expires),
 		Limits: api.Limits{
 			MilliCPU: i.Limits.MilliCPU, Memory: i.Limits.Memory, PIDs: i.Limits.PIDs, Disk: i.Limits.Disk,
-			Output: i.Limits.Output, TimeSeconds: i.Limits.Time.Seconds(),
+			Output: i.Limits.Output, TimeSeconds: i.Limits.Time.Seconds(), Inodes: i.Limits.Inodes, Files: i.Limits.Files,
+			Names: i.Limits.Names, Connections: i.Limits.Connections,
 		},
 		Commands: []api.CommandStatus{},
 	}
@@ -104,7 +108,12 @@ func apiSandbox(owner, worker string, i sandbox.Info) api.Sandbox {
 }
 
 func apiStatus(c sandbox.Status) api.CommandStatus {
+	var processes []api.Process
+	for _, p := range c.Processes {
+		processes = append(processes, api.Process(p))
+	}
 	return api.CommandStatus{
+		Cut: c.Cut, Input: c.Input, InputOpen: c.InputOpen, Terminal: c.Terminal, Processes: processes,
 		ID: c.ID, Phase: string(c.Phase), PID: c.PID, ExitCode: c.ExitCode, Signal: c.Signal, Reason: string(c.Reason),
 		TimedOut: c.TimedOut, Started: c.Started, Error: c.Error, Output: c.Output,
 		StartedAt: moment(c.StartedAt), EndedAt: moment(c.EndedAt), Children: slices.Clone(c.Children),
@@ -129,8 +138,11 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // specOf translates a request for a task.
 func specOf(r api.TaskRequest) task.Spec {
 	return task.Spec{
-		Prompt: r.Prompt, Setup: r.Setup, Verify: r.Verify, Policy: r.Policy,
-		Repo:  task.Repo{URL: r.Repo.URL, Bundle: task.Digest(r.Repo.Bundle), Name: r.Repo.Name, Ref: r.Repo.Ref},
-		Agent: task.AgentSpec{Name: r.Agent.Name, Argv: r.Agent.Argv},
+		Prompt: r.Prompt, Setup: r.Setup, Verify: r.Verify, Policy: r.Policy, Project: r.Project,
+		Repo: task.Repo{URL: r.Repo.URL, Bundle: task.Digest(r.Repo.Bundle), Name: r.Repo.Name, Ref: r.Repo.Ref},
+		Agent: task.AgentSpec{
+			Name: r.Agent.Name, Argv: r.Agent.Argv, Version: r.Agent.Version, Provider: r.Agent.Provider, Model: r.Agent.Model,
+			ModelURL: r.Agent.ModelURL, Credential: r.Agent.Credential, MaxTurns: r.Agent.MaxTurns,
+		},
 	}
 }

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -52,6 +53,9 @@ type HarnessFile struct {
 type HarnessReader interface {
 	// Output takes the next bytes of standard output (fd 1) or standard error (2).
 	Output(fd int, b []byte)
+	// Hopeless says why the command should be ended although it goes on, such as
+	// one that asks a silent server without end; nil: it should not.
+	Hopeless() *task.Failure
 	// End says that there is no more, how the command ended (-1: not by an exit of
 	// its own), and gives what came of it.
 	End(exit int) HarnessEnd
@@ -61,4 +65,41 @@ type HarnessReader interface {
 type HarnessEnd struct {
 	Session string        // by which it can be gone on with; empty: it can't
 	Failure *task.Failure // nil: it ended well
+}
+
+// CheckAgent refuses an agent that can't be run, and names the field.
+func CheckAgent(a task.AgentSpec, harnesses Harnesses) error {
+	invalid := func(field, text string) error {
+		return task.Fail(task.InputInvalid, "agent."+field+": "+text, nil)
+	}
+	switch a.Name {
+	case "":
+		return invalid("name", "is empty; there are command, loop, claude, codex, gemini, opencode and acp")
+	case "command":
+		if len(a.Argv) == 0 || a.Argv[0] == "" {
+			return invalid("argv", `the agent "command" needs a command`)
+		}
+	case "loop":
+		p, ok := a.ProviderOf()
+		switch {
+		case !ok:
+			return invalid("provider", strconv.Quote(a.Provider)+" is not known; the loop asks anthropic or openai")
+		case p.Name != "anthropic" && p.Name != "openai":
+			return invalid("provider", "the loop does not speak to "+strconv.Quote(p.Name)+"; use anthropic or openai")
+		case a.MaxTurns < 0 || a.MaxTurns > 10_000:
+			return invalid("maxTurns", "must be between 1 and 10,000, or 0 for the default")
+		case len(a.Argv) > 0:
+			return invalid("argv", "the agent \"loop\" takes none")
+		}
+	default:
+		_, err := harnesses.Find(a)
+		return err
+	}
+	return nil
+}
+
+// FdWriter is an io.Writer that can be told which of a command's outputs the
+// bytes are of. Sandboxes.Run uses it where it is there.
+type FdWriter interface {
+	WriteFd(fd int, b []byte) (int, error)
 }

@@ -27,6 +27,10 @@ func Rooms() map[string]Room {
 		"internal/egress":                {Rooms: []string{task, "internal/policy"}, Foreign: []string{"gvisor.dev/gvisor/pkg", "github.com/miekg/dns", "golang.org/x/sys", "golang.org/x/net", "golang.org/x/time"}},
 		"internal/egress/keeper":         {Rooms: []string{task, sandbox, "internal/egress/handover", "internal/egress/names", "internal/egress/record"}, Foreign: []string{"golang.org/x/sys"}},
 		"internal/egress/handover":       {Rooms: []string{task, "internal/egress/names"}, Foreign: []string{"golang.org/x/sys"}},
+		"internal/agent":                 {Rooms: []string{task, stage}, Not: noIO()},
+		"internal/agent/catalog":         {Not: noIO()},
+		"internal/agent/install":         {Rooms: []string{task, "internal/agent/catalog"}, Foreign: []string{"golang.org/x/sys"}, Not: []string{"os/exec"}},
+		"internal/agent/modeltest":       {},
 		"internal/agent/loop":            {Rooms: []string{task, sandbox, stage}, Not: []string{"os/exec"}},
 		"internal/agent/loop/anthropic":  {Rooms: []string{task, "internal/agent/loop"}, Foreign: []string{"github.com/anthropics/anthropic-sdk-go/v2"}, Not: []string{"os", "os/exec"}},
 		"internal/agent/loop/openai":     {Rooms: []string{task, "internal/agent/loop"}, Foreign: []string{"github.com/openai/openai-go/v3"}, Not: []string{"os", "os/exec"}},
@@ -62,6 +66,7 @@ func Programs() map[string]Program {
 			"internal/cli", "internal/supervise", "internal/testenv", "client", "go.temporal.io/server",
 		}},
 		"cofferdam-worker": {Not: []string{
+			"internal/agent/loop", "internal/agent/modeltest",
 			"internal/action", "internal/credential", "internal/store", "internal/policy", "internal/audit", "internal/output", "internal/stage",
 			"internal/server", "internal/identity", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
 		}},

@@ -11,10 +11,10 @@ import (
 
 // line is what is read of one line of stream-json.
 type line struct {
-	Type      agent.Text `json:"type"`
-	Subtype   agent.Text `json:"subtype"`
-	Session   agent.Text `json:"session_id"`
-	Message   struct {
+	Type    agent.Text `json:"type"`
+	Subtype agent.Text `json:"subtype"`
+	Session agent.Text `json:"session_id"`
+	Message struct {
 		ID      agent.Text      `json:"id"`
 		Model   agent.Text      `json:"model"`
 		Content json.RawMessage `json:"content"`
@@ -159,6 +159,9 @@ func (d *dialect) rest(l line, emit func(task.AgentEvent)) {
 		Cached: max(total.Cached-d.counted.Cached, 0),
 	}, emit)
 }
+
+// Hopeless implements agent.Dialect.
+func (d *dialect) Hopeless() *task.Failure { return nil }
 
 // End implements agent.Dialect.
 func (d *dialect) End(exit int, notes string) stage.HarnessEnd {

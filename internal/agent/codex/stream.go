@@ -121,6 +121,9 @@ func object(name, value string) string {
 	return string(text)
 }
 
+// Hopeless implements agent.Dialect.
+func (d *dialect) Hopeless() *task.Failure { return nil }
+
 // End implements agent.Dialect.
 func (d *dialect) End(exit int, notes string) stage.HarnessEnd {
 	end := stage.HarnessEnd{Session: d.session}

@@ -16,7 +16,7 @@ const defaultModel = "gemini-2.5-pro"
 // Settings are needed: a base URL in the environment alone selects another kind
 // of sign-in.
 const Settings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
-	`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"privacy":{"usageStatisticsEnabled":false}}` + "\n"
+	`"general":{"maxAttempts":3,"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"privacy":{"usageStatisticsEnabled":false}}` + "\n"
 
 // Harness is a stage.Harness.
 type Harness struct {

@@ -94,7 +94,8 @@ func record(t *testing.T, set agent.Set, packages, name, kind string, fault mode
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		text := strings.NewReplacer(home, "/home/agent", listening.URL, "http://model.test").Replace(out)
+		text := strings.NewReplacer(home, "/home/agent", listening.URL, "http://model.test", packages, catalog.Inside,
+			strings.TrimPrefix(listening.URL, "http://"), "model.test").Replace(shorten(out))
 		if err := os.WriteFile(file, []byte("exit "+strconv.Itoa(exit)+"\n"+text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +104,17 @@ func record(t *testing.T, set agent.Set, packages, name, kind string, fault mode
 		session = r.End(exit).Session
 		t.Logf("%s: exit %d, session %q, %d requests", file, exit, session, len(server.Seen()))
 	}
+}
+
+// shorten leaves out stack traces, and what comes after forty lines.
+func shorten(text string) string {
+	var kept []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "2|    at ") && len(kept) < 40 {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
 }
 
 func model(name string) string {

@@ -48,11 +48,17 @@ func (r *run) taskEnv() []string {
 
 // agent runs the agent. It decides; nothing here relies on what it decides.
 func (w *Work) agent(ctx context.Context, r *run) error {
+	if err := r.protect(ctx); err != nil {
+		return err
+	}
 	if r.task.Spec.Agent.Name == agentLoop {
 		return w.loop(ctx, r)
 	}
 	if err := r.give(ctx, task.Agent, stage.RoleAgent); err != nil {
 		return err
+	}
+	if r.task.Spec.Agent.Name != "command" {
+		return w.harness(ctx, r)
 	}
 	res, err := r.only(ctx, command{
 		id: "agent", argv: r.task.Spec.Agent.Argv,

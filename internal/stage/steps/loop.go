@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"slices"
-	"strconv"
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/stage"
@@ -13,22 +12,6 @@ import (
 
 // agentLoop is the name of the agent of our own.
 const agentLoop = "loop"
-
-// checkLoop refuses what the loop can't be asked for.
-func checkLoop(a task.AgentSpec) error {
-	p, ok := a.ProviderOf()
-	switch {
-	case !ok:
-		return task.Fail(task.InputInvalid, "agent.provider: "+strconv.Quote(a.Provider)+" is not known; the loop asks anthropic or openai", nil)
-	case p.Name != "anthropic" && p.Name != "openai":
-		return task.Fail(task.InputInvalid, "agent.provider: the loop does not speak to "+strconv.Quote(p.Name)+"; use anthropic or openai", nil)
-	case a.MaxTurns < 0 || a.MaxTurns > 10_000:
-		return task.Fail(task.InputInvalid, "agent.maxTurns: must be between 1 and 10,000, or 0 for the default", nil)
-	case len(a.Argv) > 0:
-		return task.Fail(task.InputInvalid, "agent.argv: the agent \"loop\" takes none", nil)
-	}
-	return nil
-}
 
 // loop runs the agent of our own: it decides in the control plane, and acts in
 // the stage's sandbox.

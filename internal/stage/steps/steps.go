@@ -42,16 +42,19 @@ const settleLimit = 30 * time.Second
 
 // Deps is what the steps reach the world through. All but Loop are required.
 type Deps struct {
-	Sandboxes stage.Sandboxes
-	Facts     stage.Facts
-	Logs      stage.Logs
-	Blobs     stage.Blobs
-	Recorder  stage.Recorder
-	Policies  stage.Policies
-	Leases    stage.Leases
-	Loop      stage.Loop // nil: a task that asks for it is refused
-	Now       func() time.Time
-	Logger    *slog.Logger
+	Sandboxes  stage.Sandboxes
+	Facts      stage.Facts
+	Logs       stage.Logs
+	Blobs      stage.Blobs
+	Recorder   stage.Recorder
+	Policies   stage.Policies
+	Leases     stage.Leases
+	Harnesses  stage.Harnesses
+	Permission stage.FilePermission
+	FileFacts  stage.FileFacts
+	Loop       stage.Loop // nil: a task that asks for it is refused
+	Now        func() time.Time
+	Logger     *slog.Logger
 }
 
 // Work does the stages of tasks.

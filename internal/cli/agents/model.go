@@ -1,0 +1,33 @@
+package agents
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cofferdam/cofferdam/api"
+)
+
+// Model is what a command line says of the model that an agent asks.
+type Model struct {
+	name, url, provider, credential string
+	turns                           int
+}
+
+// Flags adds the flags.
+func (m *Model) Flags(f *pflag.FlagSet) {
+	f.StringVar(&m.name, "model", "", "model, as its provider names it (default: the agent's own)")
+	f.StringVar(&m.provider, "provider", "", "anthropic, openai or google (default: the agent's own)")
+	f.StringVar(&m.url, "model-url", "", "`URL` of the model's server, in place of the provider's")
+	f.StringVar(&m.credential, "credential", "", "`name` in the vault of the key for the model (default: the provider's name)")
+	f.IntVar(&m.turns, "max-turns", 0, "turns of the agent loop before it ends (default 50)")
+}
+
+// Agent is the agent "NAME" or "NAME@VERSION" with that model.
+func (m *Model) Agent(what string, argv []string) api.Agent {
+	name, version, _ := strings.Cut(what, "@")
+	return api.Agent{
+		Name: name, Version: version, Argv: argv, Model: m.name, Provider: m.provider, ModelURL: m.url,
+		Credential: m.credential, MaxTurns: m.turns,
+	}
+}
