@@ -26,6 +26,7 @@ tools:
 
 ## demo: install, build, start the platform, fix a real bug in a sandbox, verify the receipt
 demo: tools build
+	go build -o $(BIN)/demo-modelserver ./demo/modelserver
 	demo/run
 
 ## test: everything, as CI runs it (root)
