@@ -26,6 +26,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/server"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	serverpolicies "github.com/cofferdam/cofferdam/internal/server/policies"
 	"github.com/cofferdam/cofferdam/internal/stage/steps"
 	"github.com/cofferdam/cofferdam/internal/stage/temporal"
 	"github.com/cofferdam/cofferdam/internal/store"
@@ -204,7 +205,8 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	})
 	p.fleet = fleet.New(p.registry, fleet.Options{})
 	p.work = steps.New(steps.Deps{
-		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases,
+		Permission: p.fleet, FileFacts: p.store,
+		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Harnesses: harnesses(),
 		Loop: p.loop(listening),
 		Now:  func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
@@ -247,8 +249,9 @@ func (p *plane) server() (*server.Server, error) {
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
 			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
-			Places: p.fleet, Commands: p.fleet, Files: p.fleet, Workers: p.fleet, Agents: p.fleet, Audit: p.audit,
-			Credentials: desk,
+			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
+			Credentials: desk, History: p.store,
+			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
 			Probes: []server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},

@@ -221,6 +221,9 @@ func (e *exchange) proxy(set func(http.Header)) *httputil.ReverseProxy {
 			if res.StatusCode == http.StatusSwitchingProtocols && x.screen != nil {
 				x.screen.Open()
 			}
+			if !x.h2 && len(res.Trailer) > 0 {
+				res.Header.Del("Content-Length") // in HTTP/1 only chunks have trailers
+			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {

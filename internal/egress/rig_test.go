@@ -56,6 +56,12 @@ func (r *mapResolver) Lookup(_ context.Context, name string) ([]netip.Addr, erro
 	return nil, fmt.Errorf("%s: no such host", name)
 }
 
+func (r *mapResolver) set(name string, to []netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts[name] = to
+}
+
 func (r *mapResolver) queries() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -82,3 +82,16 @@ func (r *ServerResolver) ask(ctx context.Context, name string, kind uint16) ([]n
 	}
 	return out, nil
 }
+
+// NewResolver gives the resolver of a --dns flag: a name server at host:port,
+// or, when server is empty, the one this machine is set up with.
+func NewResolver(server string) (Resolver, error) {
+	if server == "" {
+		return new(SystemResolver), nil
+	}
+	addr, err := netip.ParseAddrPort(server)
+	if err != nil {
+		return nil, fmt.Errorf("--dns: %w", err)
+	}
+	return &ServerResolver{Server: addr}, nil
+}
