@@ -63,6 +63,7 @@ func TestBench(t *testing.T) {
 	b := &bench{t: t, e: e, bin: testenv.Bin(t), ctx: t.Context(), dir: t.TempDir()}
 	// Plain runsc pins a network namespace of its gofers by a mount.
 	t.Cleanup(func() { syscall.Unmount(filepath.Join(b.dir, "state", "null-netns"), syscall.MNT_DETACH) })
+	b.images()
 	var rows []row
 	only := os.Getenv("COFFERDAM_BENCH") // one of the names below; empty: all
 	for _, part := range []struct {
@@ -70,7 +71,7 @@ func TestBench(t *testing.T) {
 		measure func() []row
 	}{
 		{"create", b.create}, {"exec", b.exec}, {"many", b.many}, {"idle", b.idle},
-		{"gateway", func() []row { return b.gateway(stream) }}, {"task", b.task},
+		{"gateway", func() []row { return b.gateway(stream) }}, {"task", b.task}, {"projects", b.projects},
 	} {
 		if only == "" || only == part.name {
 			rows = append(rows, part.measure()...)
