@@ -65,8 +65,11 @@ func (x *exchanges) misshapen(r *http.Request, n int64) task.Reason {
 			return task.PolicyProtocol
 		}
 	}
-	if x.h2 != (r.ProtoMajor == 2) || x.h2 && r.TLS == nil || len(r.Header[":protocol"]) > 0 {
-		return task.PolicyProtocol // over TLS, HTTP/2 with another scheme has no TLS
+	if x.h2 != (r.ProtoMajor == 2) || len(r.Header[":protocol"]) > 0 {
+		return task.PolicyProtocol
+	}
+	if lengths := r.Header["Content-Length"]; x.h2 && (len(lengths) > 1 || len(lengths) == 1 && r.ContentLength == 0 && lengths[0] != "0") {
+		return task.PolicyProtocol // a length of a body that isn't there
 	}
 	switch {
 	case r.Method == http.MethodConnect, r.URL.Opaque != "", r.URL.User != nil:

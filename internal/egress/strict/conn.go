@@ -220,6 +220,9 @@ func (c *Conn) head() bool {
 		}
 		return false
 	}
+	if end > headMax {
+		return c.refuse("a head that is too long")
+	}
 	h, err := parseHead(c.in[:end+2])
 	if err != nil {
 		return c.refuse(err.Error())
