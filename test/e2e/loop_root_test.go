@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cofferdam/cofferdam/api"
@@ -29,9 +30,38 @@ const modelKey = "sk-ant-api03-REAL-0123456789abcdef0123456789abcdef"
 // reach it.
 type scripted struct {
 	*modeltest.Server
-	env  *testenv.Env
-	url  string
-	port int
+	env    *testenv.Env
+	url    string
+	port   int
+	signal *signal
+}
+
+// signal is a server that what runs in a sandbox tells that it runs, and asks
+// whether it may go on.
+type signal struct {
+	port  int
+	began atomic.Int64
+	open  atomic.Bool
+}
+
+func startSignal(t *testing.T) *signal {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &signal{port: l.Addr().(*net.TCPAddr).Port}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/began":
+			s.began.Add(1)
+		case !s.open.Load():
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+		}
+	})}
+	go srv.Serve(l)
+	t.Cleanup(func() { srv.Close() })
+	return s
 }
 
 // startScripted starts both, with the key in the vault.
@@ -49,10 +79,10 @@ func startScripted(t *testing.T, o modeltest.Options, flags ...string) *scripted
 	if err := os.WriteFile(roots, authority, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := &scripted{port: l.Addr().(*net.TCPAddr).Port}
+	s := &scripted{port: l.Addr().(*net.TCPAddr).Port, signal: startSignal(t)}
 	for _, step := range o.Steps {
 		for i, c := range step.Calls {
-			step.Calls[i].Input = strings.ReplaceAll(c.Input, "PORT", fmt.Sprint(s.port))
+			step.Calls[i].Input = strings.NewReplacer("PORT", fmt.Sprint(s.port), "SIGNAL", fmt.Sprintf("http://signal.test:%d", s.signal.port)).Replace(c.Input)
 		}
 	}
 	s.Server = modeltest.New(o)
@@ -60,10 +90,10 @@ func startScripted(t *testing.T, o modeltest.Options, flags ...string) *scripted
 	srv := &http.Server{Handler: s.Server, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}}}
 	go srv.ServeTLS(l, "", "")
 	t.Cleanup(func() { srv.Close() })
-	ns := testenv.Names(t, map[string]string{"model.test.": "127.0.0.1"})
+	ns := testenv.Names(t, map[string]string{"model.test.": "127.0.0.1", "signal.test.": "127.0.0.1"})
 	s.env = testenv.Start(t, testenv.Config{
 		DNS: ns.Addr, Flags: append([]string{"--roots", roots}, flags...),
-		OperatorPolicy: fmt.Sprintf("version: 1\nprivate:\n  - {host: model.test, ports: [%d]}\n", s.port),
+		OperatorPolicy: fmt.Sprintf("version: 1\nprivate:\n  - {host: model.test, ports: [%d]}\n  - {host: signal.test, ports: [%d]}\n", s.port, s.signal.port),
 	})
 	s.keep(t, "anthropic", modelKey, "model.test")
 	return s
@@ -130,7 +160,7 @@ func TestLoopSurvivesKills(t *testing.T) {
 	gate := make(chan struct{})
 	s := startScripted(t, modeltest.Options{Key: modelKey, Gate: gate, Steps: []modeltest.Step{
 		{Text: "I look around.", Calls: []modeltest.ToolCall{
-			{Name: "shell", Input: `{"command":"echo ran >> ran; env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; until test -e $HOME/go; do sleep 0.1; done"}`},
+			{Name: "shell", Input: `{"command":"echo ran >> ran; env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; curl -s SIGNAL/began; until curl -sf SIGNAL/go; do sleep 0.1; done"}`},
 			{Name: "read", Input: `{"path":"answer.txt"}`},
 		}},
 		{Calls: []modeltest.ToolCall{{Name: "edit", Input: `{"path":"answer.txt","old":"41","new":"42"}`}}},
@@ -139,21 +169,16 @@ func TestLoopSurvivesKills(t *testing.T) {
 	}})
 	e := s.env
 	before := e.Census()
-	id := submit(t, e, api.TaskRequest{Prompt: "mend it", Repo: bundle(t, e, small(t)), Agent: s.loop(), Verify: "./check.sh && test \"$(cat ran)\" = ran"}).ID
+	policy := fmt.Sprintf("version: 1\nagent: {network: {allow: [{host: signal.test, ports: [%d]}]}}\n", s.signal.port)
+	id := submit(t, e, api.TaskRequest{Policy: policy, Prompt: "mend it", Repo: bundle(t, e, small(t)), Agent: s.loop(), Verify: "./check.sh && test \"$(cat ran)\" = ran"}).ID
 	gate <- struct{}{}
 
 	// In the middle of a call: its command runs, and goes on without us.
 	s.event(t, id, func(ev api.AgentEvent) bool { return ev.Type == "call" && ev.Call == "1/1" })
-	sandbox := testenv.Stage(mustTask(t, e, id), "agent").Sandbox
-	testenv.Until(t, patience, "the call's command to run", func() bool {
-		out, status := execIn(t, e, sandbox, "cat /workspace/ran 2>/dev/null || true")
-		return status.ExitCode == 0 && out == "ran\n"
-	})
+	testenv.Until(t, patience, "the call's command to run", func() bool { return s.signal.began.Load() > 0 })
 	old := e.Kill("cofferdamd")
 	e.Reborn("cofferdamd", old)
-	if out, status := execIn(t, e, sandbox, "touch $HOME/go"); status.ExitCode != 0 {
-		t.Fatalf("touch: %+v %s", status, out)
-	}
+	s.signal.open.Store(true)
 
 	// In the middle of a turn: the request has arrived, the answer is not there.
 	testenv.Until(t, patience, "the second turn to be asked", func() bool { return s.Asked() >= 2 })
@@ -176,19 +201,13 @@ func TestLoopSurvivesKills(t *testing.T) {
 	e.Unchanged(before)
 }
 
-func mustTask(t *testing.T, e *testenv.Env, id string) api.Task {
-	t.Helper()
-	got, err := e.Client.Task(context.Background(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
 // checkLoop looks at what a run of the loop left.
 func checkLoop(t *testing.T, s *scripted, got api.Task) {
 	t.Helper()
 	e := s.env
+	if n := s.signal.began.Load(); n != 1 {
+		t.Errorf("the call's command began %d times", n)
+	}
 	patch := string(output(t, e, got.ID, "patch"))
 	if !strings.Contains(patch, "+42") || strings.Count(patch, "+ran\n") != 1 {
 		t.Errorf("the patch is\n%s", patch)
@@ -227,7 +246,7 @@ func checkLoop(t *testing.T, s *scripted, got api.Task) {
 		if strings.HasSuffix(r.Sandbox, "/loop") && r.Verdict == "allowed" && r.Name == "model.test" && !r.Done {
 			asked++
 		}
-		if !strings.HasSuffix(r.Sandbox, "/loop") && r.Verdict == "allowed" {
+		if !strings.HasSuffix(r.Sandbox, "/loop") && r.Verdict == "allowed" && r.Name != "signal.test" {
 			t.Errorf("the sandbox reached %+v", r)
 		}
 	}
@@ -261,4 +280,14 @@ func TestLoopEndings(t *testing.T) {
 			must(t, s.env, got, api.Failed, c.reason)
 		})
 	}
+}
+
+// mustTask returns the task as it stands.
+func mustTask(t *testing.T, e *testenv.Env, id string) api.Task {
+	t.Helper()
+	got, err := e.Client.Task(context.Background(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
