@@ -158,6 +158,9 @@ func TestTaskThatNamesAForeignCredentialIsRefused(t *testing.T) {
 		t.Fatal(text)
 	}
 	request := api.TaskRequest{Repo: api.Repo{URL: "https://example.com/r.git"}, Agent: api.Agent{Name: "command", Argv: []string{"true"}}}
+	if _, err := s.as(t, "bob").CreateSandbox(t.Context(), api.SandboxRequest{}); err == nil || !strings.Contains(err.Error(), "agent.network.allow[0].credential") {
+		t.Errorf("a sandbox without a task: %v", err)
+	}
 	for caller, ok := range map[string]bool{"alice": false, "bob": true} {
 		_, _, err := s.as(t, caller).CreateTask(t.Context(), request, "")
 		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "agent.network.allow[0].credential") {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/credentials"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -69,6 +70,9 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxInput) (*sa
 	if err != nil {
 		return nil, policyProblem(err)
 	}
+	if err := credentials.NoneFor(plan.Rules[task.Agent]); err != nil {
+		return nil, policyProblem(err)
+	}
 	id := req.ID
 	if id == "" {
 		id = "sb-" + randomName(16)
@@ -88,7 +92,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxInput) (*sa
 		return nil, task.Fail(task.InputConflict, "the id "+id+" is taken by another sandbox", nil)
 	}
 	rules := plan.Rules[task.Agent]
-	spec := sandbox.Spec{ID: id, Role: "manual", Root: "host", Network: len(rules) > 0, Limits: narrowed(plan.Limits, req.Limits, req.Policy != "")}
+	spec := sandbox.Spec{ID: id, Role: "manual", Root: "host", Network: len(rules) > 0, Sudo: plan.Sudo, Limits: narrowed(plan.Limits, req.Limits, req.Policy != "")}
 	spec.Expires = s.now().Add(24 * time.Hour)
 	if req.ExpireSeconds > 0 {
 		spec.Expires = s.now().Add(time.Duration(req.ExpireSeconds) * time.Second)
@@ -131,6 +135,10 @@ func narrowed(l task.Limits, r *api.Limits, policy bool) task.Limits {
 	set(&l.PIDs, r.PIDs)
 	set(&l.Disk, r.Disk)
 	set(&l.Output, r.Output)
+	set(&l.Inodes, r.Inodes)
+	set(&l.Files, r.Files)
+	set(&l.Names, r.Names)
+	set(&l.Connections, r.Connections)
 	set((*int64)(&l.Time), int64(seconds(r.TimeSeconds)))
 	return l
 }

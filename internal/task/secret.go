@@ -3,7 +3,6 @@ package task
 import (
 	"fmt"
 	"io"
-	"log/slog"
 )
 
 // Secret is a value that nothing prints, logs or encodes; Reveal gives it to
@@ -37,8 +36,5 @@ func (Secret) GoString() string { return sealed }
 // Format hides the value under every verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, sealed) }
 
-// LogValue hides the value.
-func (Secret) LogValue() slog.Value { return slog.StringValue(sealed) }
-
-// MarshalText hides the value, also in JSON.
+// MarshalText hides the value, also in JSON and in what log/slog writes.
 func (Secret) MarshalText() ([]byte, error) { return []byte(sealed), nil }

@@ -240,3 +240,14 @@ func some[T any](list []T) []T {
 	}
 	return list
 }
+
+// NoneFor refuses rules that lend to a sandbox without a task: leases belong to
+// the stages of tasks.
+func NoneFor(rules []task.Rule) error {
+	for _, r := range rules {
+		if r.Credential != "" {
+			return task.Fail(task.InputPolicy, r.ID+".credential: credentials are lent to the stages of tasks; a sandbox without a task gets none", nil)
+		}
+	}
+	return nil
+}
