@@ -23,6 +23,7 @@ func Rooms() map[string]Room {
 		"internal/sandbox/gvisor/lower":  {Foreign: []string{"github.com/opencontainers/runtime-spec"}},
 		"internal/sandbox/gvisor/rootfs": {Foreign: []string{"golang.org/x/sys"}},
 		"internal/sandbox/sandboxtest":   {Rooms: []string{task, sandbox}, Any: true},
+		"internal/guest/agent/trust":     {Foreign: []string{"github.com/pavlo-v-chernykh/keystore-go/v4"}},
 		"internal/guest":                 {Foreign: []string{"golang.org/x/sys"}},
 		"internal/egress":                {Rooms: []string{task, "internal/policy"}, Foreign: []string{"gvisor.dev/gvisor/pkg", "github.com/miekg/dns", "golang.org/x/sys", "golang.org/x/net", "golang.org/x/time"}},
 		"internal/egress/keeper":         {Rooms: []string{task, sandbox, "internal/egress/handover", "internal/egress/names", "internal/egress/record"}, Foreign: []string{"golang.org/x/sys"}},

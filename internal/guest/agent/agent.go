@@ -16,6 +16,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/guest"
 	"github.com/cofferdam/cofferdam/internal/guest/agent/quota"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/trust"
 )
 
 // Options say where the agent lives. The zero value is the first process of a
@@ -141,14 +142,7 @@ func baseEnv(extra []string, authority bool) []string {
 		"LANG=C.UTF-8", "TERM=dumb", "TMPDIR=/tmp",
 	}
 	if authority {
-		for _, name := range []string{
-			"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
-			"CARGO_HTTP_CAINFO", "PIP_CERT",
-		} {
-			env = append(env, name+"="+bundlePath)
-		}
-		// Node adds to its own bundle, so it wants the authority alone.
-		env = append(env, "NODE_EXTRA_CA_CERTS="+authorityPath)
+		env = append(env, trust.Env()...)
 	}
 	return mergeEnv(env, extra)
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -13,12 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
-)
-
-// Where the authority to trust is put.
-const (
-	bundlePath    = "/etc/ssl/certs/ca-certificates.crt"
-	authorityPath = "/etc/cofferdam/ca.pem"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/trust"
 )
 
 // configure sets the sandbox up; doing it again changes nothing.
@@ -38,7 +32,7 @@ func (a *Agent) configure(cfg guest.Config) *guest.Error {
 		return guest.Errorf(guest.ReasonInternal, "give the sandbox an id of its own: %v", err)
 	}
 	if len(cfg.AuthorityPEM) > 0 {
-		if err := a.trust(cfg.AuthorityPEM); err != nil {
+		if err := trust.Install(a.opts.Root, cfg.AuthorityPEM); err != nil {
 			return guest.Errorf(guest.ReasonInternal, "trust the sandbox's authority: %v", err)
 		}
 	}
@@ -93,32 +87,6 @@ func (a *Agent) folder(path string, mode fs.FileMode, owner int) error {
 		}
 	}
 	return os.Chmod(path, mode) // Beyond the umask.
-}
-
-// trust adds the authority to the system's bundle, and keeps it alone as well.
-func (a *Agent) trust(pem []byte) error {
-	pem = append(bytes.TrimSpace(pem), '\n')
-	alone := filepath.Join(a.opts.Root, authorityPath)
-	bundle := filepath.Join(a.opts.Root, bundlePath)
-	for _, path := range []string{alone, bundle} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-	}
-	if err := replace(alone, pem); err != nil {
-		return err
-	}
-	old, err := os.ReadFile(bundle)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if bytes.Contains(old, pem) {
-		return nil
-	}
-	if len(old) > 0 && old[len(old)-1] != '\n' {
-		old = append(old, '\n')
-	}
-	return replace(bundle, append(old, pem...))
 }
 
 // replace writes a file in one step.
