@@ -250,7 +250,7 @@ func (p *plane) server() (*server.Server, error) {
 		Needs: server.Needs{
 			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
-			Credentials: desk, History: p.store,
+			Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
 			Probes: []server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},

@@ -36,6 +36,7 @@ type site struct {
 	audit     []string
 	auditKey  string
 	secrets   []api.CredentialRequest
+	project   api.Project
 }
 
 type fakeTask struct {
@@ -80,6 +81,12 @@ func newSite(dir string) *site {
 		"GET /v1/credentials":                      s.listCredentials,
 		"POST /v1/credentials/{name}/revoke":       s.endCredential,
 		"DELETE /v1/credentials/{name}":            s.endCredential,
+		"POST /v1/policy/explain":                  s.explainPolicy,
+		"POST /v1/policy/check":                    s.checkPolicy,
+		"PUT /v1/projects/{name}":                  s.setProject,
+		"GET /v1/projects/{name}":                  s.getProject,
+		"DELETE /v1/projects/{name}":               s.getProject,
+		"GET /v1/projects":                         s.listProjects,
 		"GET /v1/audit/key":                        func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, api.AuditKey{Key: s.auditKey}) },
 		"GET /v1/audit/export":                     func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(s.audit, "")) },
 	} {

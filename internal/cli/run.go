@@ -30,6 +30,7 @@ type runOptions struct {
 	model                     agents.Model
 	argv                      []string
 	setup, verify, policyFile string
+	project                   string
 	key                       string
 	detach, followLogs, json  bool
 }
@@ -70,6 +71,7 @@ with the task's exit code; see cofferdam --help.`,
 	f.StringVar(&o.setup, "setup", "", "shell command that prepares the workspace")
 	f.StringVar(&o.verify, "verify", "", "shell command that judges the patch, in a fresh sandbox")
 	f.StringVar(&o.policyFile, "policy", "", "file that says what the sandboxes may reach")
+	f.StringVar(&o.project, "project", "", "`name` of the project whose policy layer counts; see cofferdam policy project")
 	f.StringVar(&o.key, "idempotency-key", "", "the same key with the same request gives the same task")
 	f.BoolVar(&o.detach, "detach", false, "print the task's id and return")
 	f.BoolVarP(&o.followLogs, "follow-logs", "v", false, "show the agent's output as well")
@@ -96,7 +98,7 @@ func (o *runOptions) parse(args []string, dash int) error {
 		o.agent = "command"
 	}
 	switch {
-	case o.agent == "":
+	case o.agent == "" && o.project == "": // a project may let the repository name it
 		return usage("no agent; give a command after --, or name one with --agent")
 	case o.agent == "command" && len(o.argv) == 0:
 		return usage("--agent command: give the command after --")
@@ -182,7 +184,7 @@ func (a *app) startTask(ctx context.Context, j *runJob) (api.Task, error) {
 		return api.Task{}, err
 	}
 	t, created, err := j.c.CreateTask(ctx, api.TaskRequest{
-		Prompt: j.o.prompt, Repo: repo, Setup: j.o.setup, Verify: j.o.verify, Policy: policy,
+		Prompt: j.o.prompt, Repo: repo, Setup: j.o.setup, Verify: j.o.verify, Policy: policy, Project: j.o.project,
 		Agent: j.o.model.Agent(j.o.agent, j.o.argv),
 	}, j.o.key)
 	if errors.Is(err, context.Canceled) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/history"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
@@ -41,7 +42,7 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	}
 	if err := show.Facts(out,
 		"task", t.ID, "state", t.State, "reason", t.Reason, "because", t.Text, "requested by", t.RequestedBy,
-		"repository", t.Repo, "ref", t.Ref, "commit", t.Commit, "worker", t.Worker, "policy", t.PolicyDigest,
+		"repository", t.Repo, "ref", t.Ref, "commit", t.Commit, "worker", t.Worker, "policy", t.PolicyDigest, "project", t.Project,
 		"attempt", attempt, "created", t.CreatedAt.Local().Format(time.DateTime), "time", lasted(t),
 		"network", fmt.Sprintf("%d connections allowed, %d denied, %s in, %s out", t.Usage.EgressAllowed, t.Usage.EgressDenied, size(t.Usage.BytesIn), size(t.Usage.BytesOut)),
 	); err != nil {
@@ -53,6 +54,9 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	}
 	fmt.Fprintln(out)
 	if err := show.Table(out, []string{"STAGE", "STATE", "REASON", "TIME", "SANDBOX", "TEXT"}, rows); err != nil {
+		return err
+	}
+	if err := history.Print(out, t); err != nil {
 		return err
 	}
 	if len(t.Leases) > 0 {

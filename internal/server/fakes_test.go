@@ -36,6 +36,7 @@ type memory struct {
 	tokens  []identity.Token
 	blobs   map[task.Digest][]byte
 	records []string
+	history map[string][]task.StageRun
 	broken  error // every answer, when set
 }
 
@@ -44,6 +45,7 @@ func newMemory() *memory {
 		tasks: map[string]task.Task{}, keys: map[string][2]string{}, cancels: map[string]bool{}, events: map[string][]task.Event{},
 		wakes: map[string][]chan struct{}{}, logs: map[string][]byte{}, egress: map[string][]task.EgressRecord{},
 		owners: map[string][2]string{}, boxes: map[string]string{}, blobs: map[task.Digest][]byte{},
+		history: map[string][]task.StageRun{},
 	}
 }
 
@@ -296,17 +298,17 @@ func (e *engine) Cancel(_ context.Context, id string) error {
 	return e.err
 }
 
-// policies reads lines "allow HOST"; anything else is wrong.
-type policies struct{}
+// linePolicies reads lines "allow HOST"; anything else is wrong.
+type linePolicies struct{}
 
-func (policies) Layers(_ context.Context, project string) (task.Layers, error) {
+func (linePolicies) Layers(_ context.Context, project string) (task.Layers, error) {
 	if project != "" && project != "web" {
 		return task.Layers{}, missing("project")
 	}
 	return task.Layers{Operator: "version: 1\n", Project: project}, nil
 }
 
-func (policies) Compile(spec task.Spec, _ task.Layers) (stage.Plan, error) {
+func (linePolicies) Compile(spec task.Spec, _ task.Layers) (stage.Plan, error) {
 	plan := stage.Plan{Digest: "sha256:" + task.Digest(strings.Repeat("0", 64)), Limits: task.DefaultLimits(), Rules: map[task.StageName][]task.Rule{}}
 	n := 0
 	for line := range strings.Lines(spec.Policy) {

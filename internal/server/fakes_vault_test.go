@@ -136,10 +136,10 @@ func (v *vault) Withdraw(_ context.Context, ended []task.Lent) error {
 }
 
 // lendingPolicy lends the credential "k" to the agent of every task.
-type lendingPolicy struct{ policies }
+type lendingPolicy struct{ linePolicies }
 
 func (p lendingPolicy) Compile(spec task.Spec, layers task.Layers) (stage.Plan, error) {
-	plan, err := p.policies.Compile(spec, layers)
+	plan, err := p.linePolicies.Compile(spec, layers)
 	plan.Rules[task.Agent] = append(plan.Rules[task.Agent], task.Rule{ID: "agent.network.allow[0]", Host: "api.example", Ports: []uint16{443}, Credential: "k"})
 	return plan, err
 }

@@ -133,10 +133,11 @@ type Needs struct {
 
 	Harnesses stage.Harnesses // what agents there are besides command and loop
 
-	Audit    Audit
-	Probes   []Probe
+	Audit  Audit
+	Probes []Probe
 
 	Credentials *credentials.Desk
 	Policy      *policies.Desk
 	History     History
+	Denials     FileDenials
 }

@@ -58,7 +58,7 @@ func New(o Options) (*Server, error) {
 		"Boot": o.Boot == "", "AuditKey": o.AuditKey == "", "Log": o.Log == nil, "Identities": o.Identities == nil, "Now": o.Now == nil,
 		"Tasks": n.Tasks == nil, "Events": n.Events == nil, "Engine": n.Engine == nil, "Policies": n.Policies == nil,
 		"Blobs": n.Blobs == nil, "Owners": n.Owners == nil, "Places": n.Places == nil, "Commands": n.Commands == nil, "Console": n.Console == nil,
-		"Files": n.Files == nil, "Workers": n.Workers == nil, "Audit": n.Audit == nil, "Credentials": n.Credentials == nil, "Policy": n.Policy == nil, "History": n.History == nil,
+		"Files": n.Files == nil, "Workers": n.Workers == nil, "Audit": n.Audit == nil, "Denials": n.Denials == nil, "Credentials": n.Credentials == nil, "Policy": n.Policy == nil, "History": n.History == nil,
 		"Agents": n.Agents == nil, "Harnesses": n.Harnesses == nil,
 	} {
 		if missing {
@@ -105,6 +105,7 @@ func (s *Server) describe(mux *http.ServeMux) {
 	s.describeCredentials()
 	s.describePolicies()
 	s.describeAgents()
+	s.describeDenials()
 	// huma documents its own error type although no answer has it.
 	schemas := s.api.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel")

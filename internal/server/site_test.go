@@ -17,6 +17,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/policies"
 )
 
 // site is a server over working fakes, with a token for each kind of caller.
@@ -29,6 +30,7 @@ type site struct {
 	log    *safeBuffer
 	tokens map[string]string // "alice", "bob", "admin", "worker", "gateway"
 	vault  *vault
+	judge  *judge
 }
 
 // safeBuffer may be read while the server logs.
@@ -73,13 +75,14 @@ func newSiteWith(t testing.TB, change func(*Options)) *site {
 			_, _ = io.WriteString(w, "tunnel of "+subject)
 		}),
 		Needs: Needs{
-			Tasks: s.memory, Events: s.memory, Engine: s.engine, Policies: policies{}, Blobs: blobs{s.memory}, Owners: s.memory,
+			Tasks: s.memory, Events: s.memory, Engine: s.engine, Policies: linePolicies{}, Blobs: blobs{s.memory}, Owners: s.memory,
 			Places: s.fleet, Commands: s.fleet, Console: s.fleet, Files: s.fleet, Workers: s.fleet, Agents: s.fleet, Harnesses: noHarnesses{}, Audit: account{s.memory},
 		},
 	}
 	s.judge = newJudge()
-	o.Needs.Policy = &serverpolicies.Desk{Judge: s.judge, Projects: s.judge, Audit: account{s.memory}, Now: time.Now}
+	o.Needs.Policy = &policies.Desk{Judge: s.judge, Projects: s.judge, Audit: account{s.memory}, Now: time.Now}
 	o.Needs.History = s.memory
+	o.Needs.Denials = s.memory
 	s.vault = &vault{}
 	var err error
 	o.Needs.Credentials, err = credentials.New(credentials.Options{

@@ -139,6 +139,12 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 	if err != nil {
 		return nil, policyProblem(err)
 	}
+	// A higher layer may let the repository name the agent that is left out.
+	if spec.Agent.Name != "" || !plan.Repository.Allowed {
+		if err := s.checkAgent(spec.Agent); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.need.Credentials.Check(ctx, p.User, plan.Rules); err != nil {
 		return nil, policyProblem(err)
 	}
@@ -193,10 +199,6 @@ func (s *Server) layers(ctx context.Context, project string) (task.Layers, error
 // checkSpec refuses what can't be carried out, by field.
 func (s *Server) checkSpec(ctx context.Context, spec task.Spec) error {
 	switch {
-	case spec.Agent.Name != "command":
-		return invalid("body.agent.name", "must be \"command\", the only kind of agent there is")
-	case len(spec.Agent.Argv) == 0 || spec.Agent.Argv[0] == "":
-		return invalid("body.agent.argv", "must name the program to run")
 	case (spec.Repo.URL == "") == (spec.Repo.Bundle == ""):
 		return invalid("body.repo", "must have exactly one of url and bundle")
 	case strings.HasPrefix(spec.Repo.Ref, "-") || strings.ContainsFunc(spec.Repo.Ref, func(r rune) bool { return r <= ' ' || r == 0x7f }):
@@ -278,6 +280,9 @@ func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error)
 	}
 	out := apiTask(t)
 	if out.Leases, err = s.need.Credentials.Of(ctx, t.ID); err != nil {
+		return nil, err
+	}
+	if err := s.detail(ctx, t, &out); err != nil {
 		return nil, err
 	}
 	return &taskOutput{Status: http.StatusOK, Body: out}, nil

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+func (s *Server) describePolicies() {
+	register(s, operation{
+		id: "explain-policy", method: http.MethodPost, path: "/v1/policy/explain", access: users, max: 4 << 20, status: http.StatusOK,
+		summary: "What a policy comes to beneath the layers above it, and who said each line",
+	}, s.explainPolicy)
+	register(s, operation{
+		id: "check-policy", method: http.MethodPost, path: "/v1/policy/check", access: users, max: 4 << 20, status: http.StatusOK,
+		summary: "Run the examples of a policy file",
+	}, s.checkPolicy)
+	register(s, operation{id: "list-projects", method: http.MethodGet, path: "/v1/projects", access: users, summary: "The projects' policy layers"}, s.listProjects)
+	register(s, operation{id: "get-project", method: http.MethodGet, path: "/v1/projects/{name}", access: users, summary: "One project's policy layer"}, s.getProject)
+	register(s, operation{
+		id: "set-project", method: http.MethodPut, path: "/v1/projects/{name}", access: admins, status: http.StatusOK,
+		summary: "Set a project's policy layer, after its own examples held",
+	}, s.setProject)
+	register(s, operation{
+		id: "remove-project", method: http.MethodDelete, path: "/v1/projects/{name}", access: admins, status: http.StatusNoContent,
+		summary: "Forget a project's policy layer; its tasks keep their copy",
+	}, s.removeProject)
+}
+
+type policyInput struct{ Body api.PolicyQuestion }
+
+type explanationOutput struct{ Body api.PolicyExplanation }
+
+func (s *Server) explainPolicy(ctx context.Context, in *policyInput) (*explanationOutput, error) {
+	e, err := s.need.Policy.Explain(ctx, in.Body)
+	if err != nil {
+		return nil, policyProblem(err)
+	}
+	return &explanationOutput{e}, nil
+}
+
+type checkOutput struct{ Body api.PolicyCheck }
+
+func (s *Server) checkPolicy(ctx context.Context, in *policyInput) (*checkOutput, error) {
+	c, err := s.need.Policy.Check(ctx, in.Body)
+	if err != nil {
+		return nil, policyProblem(err)
+	}
+	return &checkOutput{c}, nil
+}
+
+type projectPath struct {
+	Name string `path:"name" maxLength:"64"`
+}
+
+type setProjectInput struct {
+	Name string `path:"name" maxLength:"64"`
+	Body api.ProjectRequest
+}
+
+type projectOutput struct{ Body api.Project }
+
+func (s *Server) setProject(ctx context.Context, in *setProjectInput) (*projectOutput, error) {
+	p, err := s.need.Policy.Set(ctx, in.Name, in.Body.Text, who(ctx).User)
+	if err != nil {
+		return nil, err
+	}
+	return &projectOutput{p}, nil
+}
+
+func (s *Server) getProject(ctx context.Context, in *projectPath) (*projectOutput, error) {
+	p, err := s.need.Policy.Get(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &projectOutput{p}, nil
+}
+
+type projectsOutput struct{ Body api.ProjectList }
+
+func (s *Server) listProjects(ctx context.Context, _ *struct{}) (*projectsOutput, error) {
+	list, err := s.need.Policy.List(ctx)
+	return &projectsOutput{list}, err
+}
+
+func (s *Server) removeProject(ctx context.Context, in *projectPath) (*struct{}, error) {
+	return nil, s.need.Policy.Remove(ctx, in.Name, who(ctx).User)
+}
+
+// detail fills what only the answer about one task has of its policy and its
+// retries.
+func (s *Server) detail(ctx context.Context, t task.Task, out *api.Task) error {
+	runs, err := s.need.History.History(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		out.History = append(out.History, api.StageRun{
+			Attempt: r.Attempt, Round: max(r.Round, 1), Stage: string(r.Name), State: string(r.State), Reason: string(r.Reason), Text: r.Text,
+			Sandbox: r.Sandbox, ExitCode: r.ExitCode, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
+		})
+	}
+	return nil
+}
