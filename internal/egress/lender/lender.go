@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +43,7 @@ const (
 
 // Options make a Lender. Control and TokenFile are required.
 type Options struct {
-	Control   string        // URL of cofferdamd; plain http on the loopback only
+	Control   string        // URL of cofferdamd; plain http on this machine only
 	TokenFile string        // with the token of role gateway; read again at each question
 	Wait      time.Duration // for a control plane that is away; 0: 30 s
 	Log       *slog.Logger  // nil: no log
@@ -89,7 +90,7 @@ func New(o Options) (*Lender, error) {
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("control plane %q: not http:// or https:// and a host", o.Control)
 	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
+	if u.Scheme == "http" && !here(u.Hostname()) {
 		return nil, fmt.Errorf("control plane %q: plain http to another machine would show values to the network; use https", o.Control)
 	}
 	if o.TokenFile == "" {
@@ -120,9 +121,18 @@ func New(o Options) (*Lender, error) {
 	return l, nil
 }
 
-func loopback(host string) bool {
+// here says whether a host is this machine: what is sent to it leaves by no
+// wire.
+func here(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	if ip == nil || ip.IsLoopback() {
+		return host == "localhost" || ip != nil
+	}
+	own, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(ip)
+	})
 }
 
 // Value gives the value of the sandbox's lease, from memory while it is fresh.

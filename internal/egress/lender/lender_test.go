@@ -421,12 +421,27 @@ func TestTokenIsReadAgain(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for _, o := range []Options{
-		{}, {Control: "http://127.0.0.1:1"}, {TokenFile: "x"}, {Control: "http://control.example", TokenFile: "x"}, {Control: "http://10.0.0.1:7070", TokenFile: "x"},
+		{}, {Control: "http://127.0.0.1:1"}, {TokenFile: "x"}, {Control: "http://control.example", TokenFile: "x"}, {Control: "http://192.0.2.1:7070", TokenFile: "x"},
 		{Control: "ftp://127.0.0.1", TokenFile: "x"}, {Control: "https://u:p@control.example", TokenFile: "x"}, {Control: "https://control.example?x", TokenFile: "x"},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range own {
+		n, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		l, err := New(Options{Control: "http://" + net.JoinHostPort(n.IP.String(), "7070"), TokenFile: "x"})
+		if err != nil {
+			t.Fatalf("an address of this machine: %v", err)
+		}
+		l.Close()
 	}
 	l, err := New(Options{Control: "https://control.example/", TokenFile: "x"})
 	if err != nil {
