@@ -4,5 +4,5 @@ import "github.com/spf13/cobra"
 
 func (a *app) taskCmd() *cobra.Command {
 	return group("task", "Look at tasks and stop them",
-		a.taskLsCmd(), a.taskShowCmd(), a.taskLogsCmd(), a.taskCancelCmd(), a.taskOutputsCmd(), a.taskReceiptCmd())
+		a.taskLsCmd(), a.taskShowCmd(), a.taskLogsCmd(), a.taskCancelCmd(), a.taskOutputsCmd(), a.taskReceiptCmd(), a.taskFilesCmd())
 }

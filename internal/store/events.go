@@ -70,6 +70,8 @@ func (r eventRow) decode() (any, error) {
 		return decodeAs[task.Output](r.Data)
 	case "egress":
 		return decodeAs[task.EgressRecord](r.Data)
+	case "files":
+		return decodeAs[task.FileDenial](r.Data)
 	case "agent":
 		return decodeAs[task.AgentEvent](r.Data)
 	case "policy":

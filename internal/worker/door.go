@@ -38,6 +38,7 @@ type Options struct {
 	Machine  func() link.Machine                // what the machine has; Committed is filled in by the door
 	Ledger   func() []link.OpenRecord           // open entries of the clean-up ledger; may be nil
 	Checks   func(context.Context) []link.Check // what doctor looks at beside the door's own; may be nil
+	Agents   Agents                             // nil: the machine keeps none
 	Log      *slog.Logger
 }
 
@@ -61,6 +62,9 @@ func New(opts Options) *Door {
 	d := &Door{opts: opts, mux: http.NewServeMux(), epochs: newEpochs(opts.EpochDir), network: map[string]bool{}}
 	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /hello":                                    d.hello,
+		"POST /agents":                                   d.installAgent,
+		"GET /agents":                                    d.listAgents,
+		"DELETE /agents/{name}/{version}":                d.removeAgent,
 		"GET /doctor":                                    d.doctor,
 		"GET /sandboxes":                                 d.list,
 		"PUT /sandboxes/{id}":                            d.create,
@@ -68,6 +72,8 @@ func New(opts Options) *Door {
 		"DELETE /sandboxes/{id}":                         d.destroy,
 		"PUT /sandboxes/{id}/grant":                      d.grant,
 		"GET /sandboxes/{id}/egress":                     d.records,
+		"PUT /sandboxes/{id}/protect":                    d.protect,
+		"GET /sandboxes/{id}/denials":                    d.denials,
 		"POST /sandboxes/{id}/put":                       d.put,
 		"POST /sandboxes/{id}/get":                       d.get,
 		"POST /sandboxes/{id}/run":                       d.run,
@@ -75,6 +81,10 @@ func New(opts Options) *Door {
 		"GET /sandboxes/{id}/commands/{command}":         d.status,
 		"GET /sandboxes/{id}/commands/{command}/output":  d.attach,
 		"POST /sandboxes/{id}/commands/{command}/signal": d.signal,
+		"GET /sandboxes/{id}/commands":                   d.inspect,
+		"GET /sandboxes/{id}/commands/{command}/live":    d.inspect,
+		"POST /sandboxes/{id}/commands/{command}/input":  d.input,
+		"PUT /sandboxes/{id}/commands/{command}/size":    d.resize,
 	} {
 		d.mux.HandleFunc(pattern, d.answering(handle))
 	}

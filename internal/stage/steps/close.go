@@ -21,6 +21,11 @@ func (w *Work) Sweep(ctx context.Context, taskID string) error {
 	}
 	var errs []error
 	for _, spec := range specs {
+		if spec.Role == stage.RoleAgent { // Its account of refused writes goes with it.
+			if _, err := w.refused(ctx, taskID, spec.ID); err != nil {
+				w.Logger.Warn("refused writes not collected", "task", taskID, "sandbox", spec.ID, "err", err)
+			}
+		}
 		if err := w.discard(ctx, taskID, spec.ID); err != nil {
 			errs = append(errs, &leftError{sandbox: spec.ID, err: err})
 		}

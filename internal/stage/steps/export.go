@@ -30,6 +30,19 @@ export GIT_DIR="$work/repo/.git" GIT_WORK_TREE="$work/tree"
 cd "$work/tree"
 git read-tree "$1"
 git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.attributesFile=/dev/null -c core.excludesFile=/dev/null add --all -- .
+git diff --cached --name-only --no-renames --no-ext-diff -z "$1" > "$work/out/names"
+`
+
+// patchScript makes the patch after what may not be in it was put back as it was:
+// the names in strip.
+const patchScript = `set -eu
+work=/tmp/cofferdam-work
+export GIT_DIR="$work/repo/.git" GIT_WORK_TREE="$work/tree"
+cd "$work/tree"
+if [ -f /tmp/cofferdam-in/strip ]; then
+  mv /tmp/cofferdam-in/strip "$work/strip"
+  git --literal-pathspecs reset --quiet "$1" --pathspec-from-file="$work/strip" --pathspec-file-nul
+fi
 git diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv --no-color \
   --src-prefix=a/ --dst-prefix=b/ "$1" > "$work/out/patch"
 git diff --cached --name-only --no-renames --no-ext-diff -z "$1" > "$work/out/names"
@@ -60,15 +73,59 @@ func (w *Work) export(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := r.judge(res, task.ExportFailed, "git diff"); err != nil {
+	if err := r.judge(res, task.ExportFailed, "git add"); err != nil {
 		return err
 	}
-	return r.keepPatch(ctx)
+	strip, err := r.makePatch(ctx)
+	if err != nil {
+		return err
+	}
+	return r.keepPatch(ctx, len(strip) > 0)
+}
+
+// makePatch makes the patch without what the agent may not have changed, however
+// it came about, and returns the names of that.
+func (r *run) makePatch(ctx context.Context) (strip []string, err error) {
+	err = r.getFile(ctx, "/tmp/cofferdam-work/out/names", func(from io.Reader) (err error) {
+		strip, err = protectedNames(from, r.plan.Files)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(strip) > 0 {
+		text := strings.Join(strip, "\x00") + "\x00"
+		err = r.put(ctx, func(w *tar.Writer) error {
+			if err := w.WriteHeader(&tar.Header{Name: "strip", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}); err != nil {
+				return err
+			}
+			_, err := io.WriteString(w, text)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := r.stripped(ctx, strip); err != nil {
+		return nil, err
+	}
+	res, err := r.exec(ctx, command{
+		id: "export-patch", argv: []string{"sh", "-c", patchScript, "patch", r.task.Commit}, env: gitEnv(),
+		timeout: r.plan.CommandTime(task.Export),
+	}, 0, nil)
+	r.row.ExitCode = nil
+	if err != nil {
+		return nil, err
+	}
+	return strip, r.judge(res, task.ExportFailed, "git diff")
 }
 
 // putTree copies the agent's workspace, less its .git, into the inbox.
 func (r *run) putTree(ctx context.Context) error {
 	agent := stage.SandboxID(r.in.Task, r.in.Attempt, stage.RoleAgent)
+	if err := r.checkWorkspace(ctx, agent); err != nil {
+		return err
+	}
 	from, err := r.Sandboxes.Get(ctx, agent, "/workspace", []string{".git"})
 	if err != nil {
 		return unreadable(err)
@@ -78,8 +135,11 @@ func (r *run) putTree(ctx context.Context) error {
 	return r.put(ctx, func(w *tar.Writer) error { return copyTree(from, w, limit) })
 }
 
-func (r *run) keepPatch(ctx context.Context) error {
+func (r *run) keepPatch(ctx context.Context, stripped bool) error {
 	var flags []string
+	if stripped {
+		flags = append(flags, flagStripped)
+	}
 	err := r.getFile(ctx, "/tmp/cofferdam-work/out/names", func(from io.Reader) error {
 		touched, err := touchesManifest(from)
 		if touched {

@@ -143,6 +143,7 @@ func TestExportIgnoresTheAgentsGit(t *testing.T) {
 		git config core.fsmonitor ./p; git config diff.external ./p; git config filter.x.clean ./p; git config diff.x.textconv ./p
 		echo '* filter=x diff=x' > .gitattributes; git config core.worktree /; git config core.hooksPath .
 		cp p pre-commit; cp p post-checkout; rm -f ../ran; printf 'bin\0ary' > b; ln -s /etc/passwd link; mkfifo pipe; chmod 4700 answer; echo fixed > sub/keep`)})
+	h.plan.plan.Files.Writable = []string{".gitattributes"} // Else it would not be in the patch.
 	succeeds(t, h.through(task.Export, 1))
 	patch := h.bytes("patch")
 	for _, want := range []string{"GIT binary patch", "+fixed", "new file mode 120000", "+/etc/passwd", "filter=x"} {

@@ -233,6 +233,7 @@ type house struct {
 	machine *machine
 	plan    *plans
 	lender  *lender
+	guarded *guarded
 	work    *Work
 }
 
@@ -242,9 +243,10 @@ func newHouse(t *testing.T, spec task.Spec) *house {
 		task: task.Task{ID: taskID, State: task.Queued, Spec: spec},
 		logs: map[string][]byte{}, egress: map[string]int64{}, blobs: map[task.Digest][]byte{}, audit: map[string]string{},
 	}
-	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{plan: stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}}
+	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{plan: stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}, guarded: &guarded{rules: map[string]task.FileRules{}}}
 	h.work = New(Deps{
 		Sandboxes: h.machine, Facts: d, Logs: d, Blobs: d, Recorder: d, Policies: h.plan, Leases: h.lender,
+		Permission: h.guarded, FileFacts: h.guarded,
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	return h

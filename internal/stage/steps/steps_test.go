@@ -216,7 +216,12 @@ func TestCancelKillsTheCommand(t *testing.T) {
 	h := start(t, task.Spec{Agent: shell(`while :; do sleep 0.01; done`)})
 	succeeds(t, h.through(task.Setup, 1))
 	ctx, cancel := context.WithCancel(t.Context())
-	h.machine.onRun = func(string, string) error { time.AfterFunc(20*time.Millisecond, cancel); return nil }
+	h.machine.onRun = func(_, command string) error {
+		if command == "agent" {
+			time.AfterFunc(20*time.Millisecond, cancel)
+		}
+		return nil
+	}
 	o, err := h.work.Do(ctx, task.Agent, stage.Input{Task: taskID, Attempt: 1, Round: 1})
 	if err != nil || o.State != task.StageCancelled || o.Reason != task.Cancelled {
 		t.Fatalf("outcome %+v, %v", o, err)
