@@ -49,6 +49,22 @@ func mutants() []mutant {
 			"a decision is not recorded before the dial", "internal/egress/connection.go",
 			"\tif err := c.way.records.Append(rec); err != nil {", "\tif err := error(nil); err != nil {", "./internal/egress",
 		},
+		{
+			"a value opens under another binding", "internal/credential/seal.go",
+			"func bound(c task.Credential) ([]byte, error) {\n", "func bound(c task.Credential) ([]byte, error) {\n\tif c.Name != \"\" {\n\t\treturn nil, nil\n\t}\n", "./internal/credential",
+		},
+		{
+			"a value is lent to any sandbox", "internal/credential/leases.go",
+			"if have.Sandbox != sandbox || !have.Active() {", "if !have.Active() {", "./internal/credential",
+		},
+		{
+			"a value is lent to another machine's gateway", "internal/server/credentials/credentials.go",
+			"err == nil && !holds:", "err == nil && !holds && r.Lease == \"\":", "./internal/server/credentials",
+		},
+		{
+			"a lease outlives its stage", "internal/stage/steps/run.go",
+			"errs = append(errs, r.Leases.End(ctx, r.in.Task, r.row.Sandbox, task.EndedStage))", "errs = append(errs, nil)", "./internal/stage/steps",
+		},
 	}
 }
 
