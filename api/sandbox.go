@@ -15,6 +15,10 @@ type Limits struct {
 	Disk        int64   `json:"disk,omitempty" minimum:"0" doc:"Bytes written."`
 	Output      int64   `json:"output,omitempty" minimum:"0" doc:"Bytes of output of one command."`
 	TimeSeconds float64 `json:"timeSeconds,omitempty" minimum:"0" maximum:"604800" doc:"Wall time of one command."`
+	Inodes      int64   `json:"inodes,omitempty" minimum:"0" doc:"Files, folders and links that exist."`
+	Files       int64   `json:"files,omitempty" minimum:"0" doc:"Open files of one process."`
+	Names       int64   `json:"names,omitempty" minimum:"0" doc:"Host names the sandbox may ask for."`
+	Connections int64   `json:"connections,omitempty" minimum:"0" doc:"Open at one time."`
 }
 
 // SandboxRequest asks for a sandbox without a task.
@@ -35,6 +39,7 @@ type Sandbox struct {
 	State     string          `json:"state" doc:"live, dead or lost."`
 	Reason    string          `json:"reason,omitempty" doc:"Why it is dead."`
 	Network   bool            `json:"network"`
+	Sudo      bool            `json:"sudo,omitempty" doc:"Commands may run as root inside."`
 	Limits    Limits          `json:"limits"`
 	PID       int             `json:"pid,omitempty" doc:"Of the sandbox's kernel, on its machine."`
 	Kernel    string          `json:"kernel,omitempty" doc:"What isolates it."`
@@ -55,6 +60,10 @@ type ExecRequest struct {
 	Dir            string            `json:"dir,omitempty" maxLength:"4096" doc:"Absolute; empty: /workspace."`
 	Env            map[string]string `json:"env,omitempty" doc:"Added to the sandbox's base environment."`
 	TimeoutSeconds float64           `json:"timeoutSeconds,omitempty" minimum:"0" maximum:"604800" doc:"0: the sandbox's limit."`
+	User           string            `json:"user,omitempty" enum:"agent,root" doc:"root only where the sandbox's policy allows sudo; empty: agent."`
+	Stdin          bool              `json:"stdin,omitempty" doc:"Its standard input is what write-input brings; otherwise it is empty."`
+	StdinIdle      float64           `json:"stdinIdleSeconds,omitempty" minimum:"0" maximum:"604800" doc:"Close its input when nobody wrote any for so long; 0: it stays open."`
+	Terminal       *TerminalSize     `json:"terminal,omitempty" doc:"Run it on a terminal of this size."`
 	Wait           bool              `json:"wait,omitempty" doc:"Answer when the command ended, or when the inline output or the waiting time is used up."`
 }
 
@@ -120,5 +129,10 @@ type CommandStatus struct {
 	Output    int64      `json:"output" doc:"Bytes of output so far."`
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	EndedAt   *time.Time `json:"endedAt,omitempty"`
-	Children  []int      `json:"children,omitempty" doc:"Processes of its tree that outlived it."`
+	Cut       int64      `json:"cut,omitempty" doc:"Bytes of output beyond the limit, which were dropped."`
+	Input     int64      `json:"input,omitempty" doc:"Bytes of standard input that were taken."`
+	InputOpen bool       `json:"inputOpen,omitempty" doc:"More input is taken; told by get-command and list-commands."`
+	Terminal  bool       `json:"terminal,omitempty"`
+	Children  []int      `json:"children,omitempty" doc:"Processes of its tree besides the main one; from get-command and list-commands those that live now."`
+	Processes []Process  `json:"processes,omitempty" doc:"Of its tree that live now; told by get-command and list-commands."`
 }

@@ -2,19 +2,20 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cofferdam/cofferdam/api"
-	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/console"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
@@ -26,6 +27,11 @@ type sandboxExecOptions struct {
 	timeout time.Duration
 	raw     bool
 	json    bool
+
+	interactive, tty bool
+	attached         bool
+	user, size       string
+	closeAfter       time.Duration
 }
 
 func (a *app) sandboxExecCmd() *cobra.Command {
@@ -34,12 +40,18 @@ func (a *app) sandboxExecCmd() *cobra.Command {
 		Use: "exec ID -- CMD ARGS", Short: "Run a command in a sandbox", Args: cobra.MinimumNArgs(1),
 		Long: `Run a command in a sandbox and end with its exit code: 128 and the signal's number when
 a signal ended it, 127 when it could not be started, 13 when it hit a limit. Its output
-comes byte for byte; on a terminal it is shown escaped, unless --raw is given. The
-standard input is not passed on.
+comes byte for byte; on a terminal it is shown escaped, unless --raw or -t is given.
+The standard input is passed on when it is no terminal, or with -i; after an
+interrupted call the same --id goes on with it where the command stopped reading.
 
 Ctrl-C ends the command and waits for it; a second one leaves. Should the connection
-break or the server be restarted, the command goes on and so does its output.`,
-		Example: `  cofferdam sandbox exec sb-abcdefghijklmnop -- sh -c "make 2>&1"`,
+break or the server be restarted, the command goes on and so does its output.
+
+With -t the command runs on a terminal of this window's size and gets every key;
+what it writes is not escaped. Ctrl-P Ctrl-Q leaves it running.`,
+		Example: `  cofferdam sandbox exec sb-abcdefghijklmnop -- sh -c "make 2>&1"
+  tar c src | cofferdam sandbox exec sb-abcdefghijklmnop -- tar x
+  cofferdam sandbox exec -t sb-abcdefghijklmnop -- vi main.go`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash != 1 || len(args) < 2 {
@@ -55,14 +67,55 @@ break or the server be restarted, the command goes on and so does its output.`,
 	f.StringArrayVarP(&o.env, "env", "e", nil, "NAME=VALUE, added to the environment; may be repeated")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command after this time (default: the sandbox's limit)")
 	f.BoolVar(&o.raw, "raw", false, "the bytes as they are, on a terminal too")
+	f.BoolVarP(&o.interactive, "interactive", "i", false, "pass the standard input on, from a terminal too")
+	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
+	f.StringVar(&o.size, "size", "", "the terminal's size as ROWSxCOLS (default: this window's)")
+	f.StringVarP(&o.user, "user", "u", "", "agent, or root where the policy allows sudo (default agent)")
+	f.DurationVar(&o.closeAfter, "stdin-close-after", 0, "close the command's input when none came for so long, as when this client dies (default: it stays open)")
 	return cmd
+}
+
+// terminalOf gives the window, and the size of the terminal to ask for.
+func (a *app) terminalOf(o sandboxExecOptions) (*console.Window, *api.TerminalSize, error) {
+	var fixed *api.TerminalSize
+	if o.size != "" {
+		size, err := console.ParseSize(o.size)
+		if err != nil {
+			return nil, nil, usage("--size: %s", err)
+		}
+		fixed = &size
+	}
+	w := console.NewWindow(a.In, a.Out, fixed)
+	size := w.Size()
+	return w, &size, nil
+}
+
+// input is the standard input to pass on; nil: none.
+func (a *app) input(wanted bool) io.Reader {
+	f, ok := a.In.(*os.File)
+	if wanted || !ok {
+		return a.In
+	}
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice != 0 {
+		return nil // A terminal, or the null device.
+	}
+	return f
 }
 
 // request makes the request of the options.
 func (o sandboxExecOptions) request() (api.ExecRequest, error) {
-	req := api.ExecRequest{ID: o.id, Argv: o.argv, Dir: o.dir, TimeoutSeconds: o.timeout.Seconds()}
-	if o.timeout < 0 {
-		return req, usage("--timeout: must not be negative")
+	req := api.ExecRequest{
+		ID: o.id, Argv: o.argv, Dir: o.dir, TimeoutSeconds: o.timeout.Seconds(), User: o.user, StdinIdle: o.closeAfter.Seconds(),
+	}
+	if o.timeout < 0 || o.closeAfter < 0 {
+		return req, usage("--timeout and --stdin-close-after: must not be negative")
+	}
+	if o.user != "" && o.user != "agent" && o.user != "root" {
+		return req, usage("--user %s: there are agent and root", o.user)
+	}
+	if o.tty && o.json {
+		return req, usage("--tty and --json: a terminal's output is no document")
 	}
 	for _, e := range o.env {
 		name, value, ok := strings.Cut(e, "=")
@@ -86,25 +139,55 @@ func (a *app) sandboxExec(ctx context.Context, o sandboxExecOptions) error {
 	if err != nil {
 		return err
 	}
+	session := &console.Session{Client: c, Sandbox: o.sandbox, Input: a.input(o.interactive || o.tty), Skip: true}
+	if o.tty {
+		if session.Window, req.Terminal, err = a.terminalOf(o); err != nil {
+			return err
+		}
+		session.Skip = !session.Window.Raw()
+		if name := os.Getenv("TERM"); name != "" && req.Env["TERM"] == "" && session.Window.Raw() {
+			req.Env = maps.Clone(req.Env)
+			if req.Env == nil {
+				req.Env = map[string]string{}
+			}
+			req.Env["TERM"] = name
+		}
+	}
+	if session.Input == nil {
+		req.StdinIdle = 0
+	}
+	return a.inSession(ctx, session, o, func(ctx context.Context) (api.CommandStatus, error) { return session.Run(ctx, req) })
+}
+
+// inSession runs a command, or attaches to one, and gives the program its end.
+func (a *app) inSession(ctx context.Context, session *console.Session, o sandboxExecOptions, run func(context.Context) (api.CommandStatus, error)) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	started := &atomic.Pointer[string]{}
-	defer a.killOnInterrupt(ctx, leave, c, o.sandbox, started)()
+	if !o.attached { // An interrupt of one who only looks on is no word to the command.
+		defer a.killOnInterrupt(ctx, leave, session)()
+	}
 	var st api.CommandStatus
+	var err error
 	if o.json {
-		st, err = execDocument(ctx, c, o.sandbox, req, started, a.Out)
+		st, err = execDocument(ctx, session, run, a.Out)
 	} else {
-		stdout, stderr := inside(a.Out, o.raw), inside(a.Err, o.raw)
-		st, err = execStream(ctx, c, o.sandbox, req, started, func(fd int, data []byte) error {
+		stdout, stderr := inside(a.Out, o.raw || o.tty), inside(a.Err, o.raw || o.tty)
+		session.Write = func(fd int, data []byte) error {
 			w := stdout
 			if fd == api.FrameStderr {
 				w = stderr
 			}
 			_, err := w.Write(data)
 			return err
-		})
+		}
+		st, err = run(ctx)
 		_ = stdout.Close()
 		_ = stderr.Close()
+	}
+	if errors.Is(err, console.ErrDetached) {
+		id, _ := session.ID()
+		fmt.Fprintf(a.Err, "\r\ncofferdam: detached; cofferdam sandbox attach %s %s comes back\r\n", o.sandbox, id)
+		return nil
 	}
 	if err != nil {
 		return a.away(err)
@@ -112,47 +195,24 @@ func (a *app) sandboxExec(ctx context.Context, o sandboxExecOptions) error {
 	return execEnd(st, o.json, a.Err)
 }
 
-// execStream starts the command and hands its output on, in order, until it
-// has ended.
-func execStream(ctx context.Context, c *client.Client, sandbox string, req api.ExecRequest, started *atomic.Pointer[string], write func(int, []byte) error) (api.CommandStatus, error) {
-	req.Wait = true
-	res, err := c.Exec(ctx, sandbox, req)
-	if err != nil {
-		return res.Command, err
-	}
-	started.Store(&res.Command.ID)
-	for _, chunk := range res.Output {
-		data, err := chunk.Bytes()
-		if err == nil {
-			err = write(chunk.Fd, data)
-		}
-		if err != nil {
-			return res.Command, err
-		}
-	}
-	if res.Done {
-		return res.Command, nil
-	}
-	return c.ExecStream(ctx, sandbox, res.Command.ID, res.Next, func(f api.Frame) error { return write(int(f.Fd), f.Data) })
-}
-
 // execDocument writes the output as a list of chunks, and then the status.
-func execDocument(ctx context.Context, c *client.Client, sandbox string, req api.ExecRequest, started *atomic.Pointer[string], out io.Writer) (api.CommandStatus, error) {
+func execDocument(ctx context.Context, session *console.Session, run func(context.Context) (api.CommandStatus, error), out io.Writer) (api.CommandStatus, error) {
 	var d *document
 	var offset int64
 	begin := func() {
 		if d == nil {
 			d = newDocument(out)
-			d.field("sandbox", sandbox)
+			d.field("sandbox", session.Sandbox)
 			d.list("output")
 		}
 	}
-	st, err := execStream(ctx, c, sandbox, req, started, func(fd int, data []byte) error {
+	session.Write = func(fd int, data []byte) error {
 		begin()
 		chunk := api.NewChunk(fd, offset, data)
 		offset += int64(len(data))
 		return d.item(chunk)
-	})
+	}
+	st, err := run(ctx)
 	if err != nil && d == nil {
 		return st, err
 	}
@@ -166,7 +226,7 @@ func execDocument(ctx context.Context, c *client.Client, sandbox string, req api
 
 // killOnInterrupt ends the command at the first interrupt and leaves at the
 // second, or at another signal to stop. The returned function stops listening.
-func (a *app) killOnInterrupt(ctx context.Context, leave context.CancelFunc, c *client.Client, sandbox string, started *atomic.Pointer[string]) func() {
+func (a *app) killOnInterrupt(ctx context.Context, leave context.CancelFunc, session *console.Session) func() {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
@@ -179,14 +239,14 @@ func (a *app) killOnInterrupt(ctx context.Context, leave context.CancelFunc, c *
 				if s == os.Interrupt && sameKey(asked) {
 					continue
 				}
-				id := started.Load()
-				if s != os.Interrupt || !asked.IsZero() || id == nil {
+				id, known := session.ID()
+				if s != os.Interrupt || !asked.IsZero() || !known {
 					leave()
 					return
 				}
 				asked = time.Now()
 				go func() {
-					if err := c.KillCommand(ctx, sandbox, *id); err != nil && ctx.Err() == nil {
+					if err := session.Client.KillCommand(ctx, session.Sandbox, id); err != nil && ctx.Err() == nil {
 						_, detail := describe(err)
 						fmt.Fprintf(a.Err, "cofferdam: the command could not be ended: %s\n", show.Line(detail))
 					}
@@ -210,6 +270,9 @@ func execEnd(st api.CommandStatus, silent bool, errs io.Writer) error {
 			fmt.Fprintf(errs, "cofferdam: "+format+"\n", args...)
 		}
 	}
+	if st.Cut > 0 {
+		say("the output was cut: %d bytes beyond the limit are missing", st.Cut)
+	}
 	switch {
 	case st.Error != "":
 		say("the command could not be started: %s", show.Line(st.Error))
@@ -226,6 +289,9 @@ func execEnd(st api.CommandStatus, silent bool, errs io.Writer) error {
 		say("the command's end is not known")
 		return &exitError{1}
 	case st.ExitCode > 0:
+		if st.Reason != "" {
+			say("the command failed at a limit: %s", show.Line(st.Reason))
+		}
 		return &exitError{st.ExitCode}
 	}
 	return nil

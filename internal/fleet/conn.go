@@ -85,9 +85,15 @@ func (c *conn) exchange(ctx context.Context, method, path string, in, out any) e
 		}
 		return nil
 	}
+	return decode(c.worker, resp, out)
+}
+
+// decode reads an answer and closes it.
+func decode(worker string, resp *http.Response, out any) error {
+	defer resp.Body.Close()
 	if err := link.DecodeAnswer(resp.Body, out); err != nil {
 		if errors.Is(err, link.ErrProtocol) {
-			return protocol(c.worker, err)
+			return protocol(worker, err)
 		}
 		return broken(err)
 	}

@@ -139,12 +139,7 @@ func (f *Fleet) Status(ctx context.Context, id, command string) (sandbox.Status,
 // Signal sends a signal to the command's whole tree. It is sent again when the
 // worker went away before it answered, so a program may see it twice.
 func (f *Fleet) Signal(ctx context.Context, id, command string, signal int) error {
-	if err := validCommand(command); err != nil {
-		return err
-	}
-	return f.at(ctx, id, func(ctx context.Context, c *conn) error {
-		return c.exchange(ctx, http.MethodPost, commandPath(id, command)+"/signal", link.Signal{Signal: signal}, nil)
-	})
+	return f.SignalPart(ctx, id, command, sandbox.Signal{Number: signal})
 }
 
 // sigkill is SIGKILL on Linux, which every worker runs.

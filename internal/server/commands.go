@@ -89,7 +89,7 @@ func commandOf(r api.ExecRequest) (sandbox.Command, error) {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
 	slices.Sort(cmd.Env) // so that a repeated request is the same command
-	return cmd, nil
+	return cmd, consoleOf(r, &cmd)
 }
 
 // collect starts a command, waits for its end and puts its output into the
@@ -173,7 +173,7 @@ func (s *Server) getCommand(ctx context.Context, in *commandPath) (*commandOutpu
 	if err := s.command(ctx, in); err != nil {
 		return nil, err
 	}
-	st, err := s.need.Commands.Status(ctx, in.ID, in.Command)
+	st, err := s.inspect(ctx, in.ID, in.Command)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -84,21 +83,6 @@ func (d *Door) status(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, state)
-}
-
-func (d *Door) signal(w http.ResponseWriter, r *http.Request) error {
-	var s link.Signal
-	if err := read(r, &s); err != nil {
-		return err
-	}
-	if s.Signal < 1 || s.Signal > 64 {
-		return task.Fail(task.InputInvalid, fmt.Sprintf("signal %d does not exist", s.Signal), nil)
-	}
-	if err := d.opts.Driver.Signal(r.Context(), r.PathValue("id"), r.PathValue("command"), s.Signal); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // run starts a command and streams its output until it ends: one round trip.

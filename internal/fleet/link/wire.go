@@ -71,10 +71,9 @@ type CommandState struct {
 	EpochAfter  string `json:"epochAfter,omitempty"`
 }
 
-// Signal asks for a signal to be sent to a command's whole tree.
-type Signal struct {
-	Signal int `json:"signal"`
-}
+// Signal asks for a signal to be sent to a command's whole tree, or to a part of
+// it.
+type Signal = sandbox.Signal
 
 // Get asks for a path as a tar stream.
 type Get struct {
