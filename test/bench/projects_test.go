@@ -42,7 +42,8 @@ var projects = []project{
 			{"clone", "git clone -q bundle src"},
 			{"install", "cd src && go mod download && go mod verify >/dev/null"},
 			{"build", "cd src && go build ./... && go vet ./..."},
-			{"test", "cd src && go test -count=1 ./..."},
+			// FailGen: these tests expect that they are not run by root.
+			{"test", "cd src && go test -count=1 -skip FailGen ./..."},
 		},
 	},
 	{
@@ -108,7 +109,7 @@ func (b *bench) projects() []row {
 		b.must(b.e.Client.PutFiles(b.ctx, box.ID, "/workspace/p", file))
 		file.Close()
 		ours, peer := map[string]figure{}, map[string]figure{}
-		for round := range 6 {
+		for round := range 4 {
 			var in, out time.Duration
 			for _, s := range p.steps {
 				start := time.Now()
