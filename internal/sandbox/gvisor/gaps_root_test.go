@@ -38,6 +38,10 @@ for family in (socket.AF_VSOCK, socket.AF_ALG, socket.AF_BLUETOOTH):
     except OSError as e: print("errno", e.errno)'`, "errno 97\nerrno 97\nerrno 97\n"},
 		{"mounts", `mount -t tmpfs x /mnt 2>&1; mount -t overlay o -o lowerdir=/usr,upperdir=/tmp,workdir=/var/tmp /mnt 2>&1; ls -A /mnt`, "mount: /mnt: must be superuser to use mount."},
 		{"devices of the host", `ls /dev/kvm /dev/mem /dev/vda 2>&1 | grep -c "No such file"`, "3\n"},
+		{"docker", `python3 -c 'import socket
+for path in ("/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock"):
+    try: socket.socket(socket.AF_UNIX).connect(path); print("made")
+    except OSError as e: print("errno", e.errno)'`, "errno 2\nerrno 2\nerrno 2\n"},
 		{"reflinks", `cd /workspace; echo x > a; cp --reflink=always a b 2>&1; cp --reflink=auto a c && cat c`, "x\n"},
 		{"core dumps", `ulimit -c unlimited 2>&1; ulimit -c`, "0\n"},
 	} {
