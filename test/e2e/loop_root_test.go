@@ -267,10 +267,9 @@ func TestLoopEndings(t *testing.T) {
 		agent  func(*api.Agent)
 		reason string
 	}{
-		"workspace deleted":     {func(*api.Agent) {}, "export.workspace"},
-		"wrong key":             {func(a *api.Agent) { a.Credential = "wrong" }, "agent.model_refused"},
-		"key of another server": {func(a *api.Agent) { a.Credential = "elsewhere" }, "policy.credential"},
-		"too few turns":         {func(a *api.Agent) { a.MaxTurns = 1 }, "limit.turns"},
+		"workspace deleted": {func(*api.Agent) {}, "export.workspace"},
+		"wrong key":         {func(a *api.Agent) { a.Credential = "wrong" }, "agent.model_refused"},
+		"too few turns":     {func(a *api.Agent) { a.MaxTurns = 1 }, "limit.turns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			agent := s.loop()
@@ -279,6 +278,14 @@ func TestLoopEndings(t *testing.T) {
 			got := s.env.WaitTask(created.ID, patience)
 			must(t, s.env, got, api.Failed, c.reason)
 		})
+	}
+	// What can be known before is refused before.
+	for credential, agent := range map[string]api.Agent{"elsewhere": s.loop(), "absent": s.loop()} {
+		agent.Credential = credential
+		_, _, err := s.env.Client.CreateTask(context.Background(), api.TaskRequest{Repo: source, Agent: agent}, "")
+		if err == nil || !strings.Contains(err.Error(), "policy.credential") {
+			t.Errorf("the credential %q: %v", credential, err)
+		}
 	}
 }
 

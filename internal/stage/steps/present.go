@@ -46,7 +46,7 @@ func (p present) Get(ctx context.Context, id, path string, exclude []string) (io
 func unreadable(err error) error {
 	var failure *task.Failure
 	if errors.As(err, &failure) && failure.Reason == task.InputInvalid {
-		return task.Fail(task.ExportFailed, "the workspace can't be read: "+failure.Text, err)
+		return task.Fail(task.WorkspaceGone, "the workspace can't be read: "+failure.Text, err)
 	}
 	return err
 }
