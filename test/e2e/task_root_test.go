@@ -94,7 +94,7 @@ func TestFixThatIsNotInThePatchFailsVerification(t *testing.T) {
 		"git hook":     "printf '#!/bin/sh\ntouch $HOME/fixed' > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout",
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := run(t, e, api.TaskRequest{Repo: bundle(t, e, dir), Agent: sh(fix + " && true"), Verify: "./check.sh"})
+			got := run(t, e, api.TaskRequest{Repo: bundle(t, e, dir), Agent: sh(fix + "; true"), Verify: "./check.sh"})
 			must(t, e, got, api.Failed, "verify.failed")
 		})
 	}
