@@ -79,14 +79,36 @@ func (s *site) exec(w http.ResponseWriter, r *http.Request, b api.Sandbox) {
 		refuse(w, 400, "input.invalid", err.Error())
 		return
 	}
+	if req.Stdin {
+		s.awaitInput(w, b, req)
+		return
+	}
+	st, out, errs := s.runNow(b, req, nil)
+	res := api.ExecResult{Command: st, Output: []api.Chunk{}, Done: true}
+	if len(errs) > 0 {
+		res.Output = append(res.Output, api.NewChunk(2, 0, errs))
+	}
+	first := out
+	if len(first) > 4 {
+		first, res.Done = first[:4], false
+	}
+	if len(first) > 0 {
+		res.Output = append(res.Output, api.NewChunk(1, 0, first))
+	}
+	res.Next = int64(len(first))
+	answer(w, 200, res)
+}
+
+// runNow runs a command to its end.
+func (s *site) runNow(b api.Sandbox, req api.ExecRequest, input []byte) (st api.CommandStatus, out, errs []byte) {
 	cmd := exec.Command(req.Argv[0], req.Argv[1:]...)
 	cmd.Dir = s.inside(b.ID, "/workspace")
 	for name, value := range req.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	st := api.CommandStatus{ID: req.ID, Phase: api.CommandExited, Started: true}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+	st = api.CommandStatus{ID: req.ID, Phase: api.CommandExited, Started: true}
 	err := cmd.Run()
 	var ee *exec.ExitError
 	switch {
@@ -103,24 +125,16 @@ func (s *site) exec(w http.ResponseWriter, r *http.Request, b api.Sandbox) {
 		st.ExitCode, st.Signal, st.TimedOut, st.Reason = -1, 9, true, "limit.time"
 	}
 	_ = os.WriteFile(s.inside(b.ID, "status"), must(json.Marshal(st)), 0o600)
-	_ = os.WriteFile(s.inside(b.ID, "output"), out.Bytes(), 0o600)
-	res := api.ExecResult{Command: st, Output: []api.Chunk{}, Done: true}
-	if errs.Len() > 0 {
-		res.Output = append(res.Output, api.NewChunk(2, 0, errs.Bytes()))
-	}
-	first := out.Bytes()
-	if len(first) > 4 {
-		first, res.Done = first[:4], false
-	}
-	if len(first) > 0 {
-		res.Output = append(res.Output, api.NewChunk(1, 0, first))
-	}
-	res.Next = int64(len(first))
-	answer(w, 200, res)
+	_ = os.WriteFile(s.inside(b.ID, "output"), stdout.Bytes(), 0o600)
+	return st, stdout.Bytes(), stderr.Bytes()
 }
 
 func (s *site) execOutput(w http.ResponseWriter, r *http.Request, b api.Sandbox) {
 	offset, _ := strconv.ParseInt(r.URL.Query().Get("offset"), 10, 64)
+	if s.fed(r) {
+		s.fedOutput(w, r)
+		return
+	}
 	data, _ := os.ReadFile(s.inside(b.ID, "output"))
 	st, _ := os.ReadFile(s.inside(b.ID, "status"))
 	var frames []byte

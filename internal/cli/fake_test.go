@@ -32,6 +32,7 @@ type site struct {
 	tasks     []*fakeTask
 	keys      map[string]*fakeTask
 	sandboxes map[string]api.Sandbox
+	commands  map[string]*fakeCommand // fed with input, by id
 	doctor    api.Doctor
 	audit     []string
 	auditKey  string
@@ -74,21 +75,27 @@ func newSite(dir string) *site {
 		"DELETE /v1/sandboxes/{id}":                s.removeSandbox,
 		"POST /v1/sandboxes/{id}/exec":             s.withSandbox(s.exec),
 		"GET /v1/sandboxes/{id}/exec/{cmd}/output": s.withSandbox(s.execOutput),
-		"PUT /v1/sandboxes/{id}/files":             s.withSandbox(s.putFiles),
-		"GET /v1/sandboxes/{id}/files":             s.withSandbox(s.getFiles),
-		"GET /v1/doctor":                           s.examine,
-		"POST /v1/credentials":                     s.addCredential,
-		"GET /v1/credentials":                      s.listCredentials,
-		"POST /v1/credentials/{name}/revoke":       s.endCredential,
-		"DELETE /v1/credentials/{name}":            s.endCredential,
-		"POST /v1/policy/explain":                  s.explainPolicy,
-		"POST /v1/policy/check":                    s.checkPolicy,
-		"PUT /v1/projects/{name}":                  s.setProject,
-		"GET /v1/projects/{name}":                  s.getProject,
-		"DELETE /v1/projects/{name}":               s.getProject,
-		"GET /v1/projects":                         s.listProjects,
-		"GET /v1/audit/key":                        func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, api.AuditKey{Key: s.auditKey}) },
-		"GET /v1/audit/export":                     func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(s.audit, "")) },
+
+		"GET /v1/sandboxes/{id}/exec":                s.withSandbox(s.listCommands),
+		"GET /v1/sandboxes/{id}/exec/{cmd}":          s.withSandbox(s.getCommand),
+		"PUT /v1/sandboxes/{id}/exec/{cmd}/input":    s.withSandbox(s.writeInput),
+		"PUT /v1/sandboxes/{id}/exec/{cmd}/terminal": s.withSandbox(s.resizeTerminal),
+		"POST /v1/sandboxes/{id}/exec/{cmd}/signal":  s.withSandbox(s.signalCommand),
+		"PUT /v1/sandboxes/{id}/files":               s.withSandbox(s.putFiles),
+		"GET /v1/sandboxes/{id}/files":               s.withSandbox(s.getFiles),
+		"GET /v1/doctor":                             s.examine,
+		"POST /v1/credentials":                       s.addCredential,
+		"GET /v1/credentials":                        s.listCredentials,
+		"POST /v1/credentials/{name}/revoke":         s.endCredential,
+		"DELETE /v1/credentials/{name}":              s.endCredential,
+		"POST /v1/policy/explain":                    s.explainPolicy,
+		"POST /v1/policy/check":                      s.checkPolicy,
+		"PUT /v1/projects/{name}":                    s.setProject,
+		"GET /v1/projects/{name}":                    s.getProject,
+		"DELETE /v1/projects/{name}":                 s.getProject,
+		"GET /v1/projects":                           s.listProjects,
+		"GET /v1/audit/key":                          func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, api.AuditKey{Key: s.auditKey}) },
+		"GET /v1/audit/export":                       func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(s.audit, "")) },
 	} {
 		mux.HandleFunc(pattern, s.authorized(handle))
 	}
