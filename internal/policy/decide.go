@@ -42,7 +42,7 @@ func candidates(rules []task.Rule, use Use) iter.Seq[*task.Rule] {
 		}
 		h := newHost(text)
 		for i := range rules {
-			if slices.Contains(rules[i].Ports, use.Port) && matchHost(ruleHost(rules[i].Host), h) && !yield(&rules[i]) {
+			if slices.Contains(rules[i].Ports, use.Port) && matchHost(hostFor(rules[i].Host, h), h) && !yield(&rules[i]) {
 				return
 			}
 		}
@@ -129,6 +129,15 @@ func ruleHost(host string) string {
 		return addr.Unmap().String()
 	}
 	return canonicalName(host)
+}
+
+// hostFor is the canonical form of a rule's host as far as it matters to h: an
+// address never stands for a name.
+func hostFor(rule string, h host) string {
+	if h.name {
+		return canonicalName(rule)
+	}
+	return ruleHost(rule)
 }
 
 func canonicalName(name string) string {

@@ -270,3 +270,27 @@ func (s *script) called(call string) bool {
 	defer s.mu.Unlock()
 	return slices.Contains(s.calls, call)
 }
+
+// A verify that the infrastructure failed goes again by itself, and the agent
+// never; when its rounds are used up the task ends.
+func TestVerifyGoesAgainWithoutTheAgent(t *testing.T) {
+	lost := stage.Outcome{State: task.StageFailed, Reason: task.InfraSandboxLost, Text: "its kernel died"}
+	for _, c := range []struct {
+		fails int // rounds that fail
+		calls string
+		end   stage.Ending
+	}{
+		{1, "verify 1.1, verify 1.2, act 1.1", stage.Ending{State: task.Succeeded}},
+		{stage.MaxRounds, "verify 1.1, verify 1.2, verify 1.3", stage.Ending{State: task.Failed, Reason: task.InfraExhausted, Text: "verify was run 3 times"}},
+	} {
+		s := &script{}
+		s.stage = func(_ context.Context, name task.StageName, in stage.Input) stage.Outcome {
+			if name == task.Verify && in.Round <= c.fails {
+				return lost
+			}
+			return stage.Outcome{}
+		}
+		run(t, s, nil)
+		s.want(t, "admit 1.1, provision 1.1, checkout 1.1, setup 1.1, agent 1.1, export 1.1, "+c.calls+", begin, sweep, finish 1", c.end)
+	}
+}
