@@ -12,7 +12,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 ENGINE   := -trimpath
 PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-guest runsc
 
-.PHONY: build demo test test-unit test-root bench soak lint tools clean
+.PHONY: build demo test test-unit test-root test-slow bench soak lint tools clean
 
 ## build: every program into bin/
 build:
@@ -47,6 +47,10 @@ test-unit:
 test-root: build
 	cd engine && go test $(ENGINE) -timeout 15m ./...
 	COFFERDAM_BIN=$(BIN) go test -tags root -p 1 -timeout 60m ./...
+
+## test-slow: what takes too long for each change: the slower harnesses
+test-slow: build
+	COFFERDAM_BIN=$(BIN) go test -tags root,slow -p 1 -timeout 30m -run 'TestOpencodeAndGemini' ./test/e2e
 
 ## bench: ratios side by side in one run; prints the table of docs/benchmarks.md
 bench: tools build

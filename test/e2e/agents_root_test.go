@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -146,14 +145,6 @@ func sawOnlyTheRealKey(t *testing.T, s *scripted) {
 // Real harnesses mend a repository through the gateway: the model's server sees
 // the real key and nothing else does.
 func TestClaudeAndCodex(t *testing.T) { mendWith(t, harnessCases()[:2]...) }
-
-// TestOpencodeAndGemini is for make test-slow.
-func TestOpencodeAndGemini(t *testing.T) {
-	if os.Getenv("COFFERDAM_SLOW") == "" {
-		t.Skip("for make test-slow")
-	}
-	mendWith(t, harnessCases()[2:]...)
-}
 
 func mendWith(t *testing.T, cases ...harnessCase) {
 	s := startAgents(t, modeltest.Options{Key: realKey, Steps: mend()}, cases...)
