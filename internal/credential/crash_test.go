@@ -91,7 +91,7 @@ func lives(ctx context.Context, l *Leases, u task.LeaseUse, say func(...any)) er
 		return err
 	}
 	say("ended")
-	if lent, err = l.Lend(ctx, u, rules("key")); err != nil { // a second round
+	if _, err = l.Lend(ctx, u, rules("key")); err != nil { // a second round
 		return err
 	}
 	if _, _, err := l.Revoke(ctx, "key", "admin", false); err != nil && reasonOf(err) != task.InputNotFound {

@@ -144,8 +144,14 @@ func TestValueIsRefused(t *testing.T) {
 	u := use(tk, task.Agent)
 	l := r.lend(u, "key")[0]
 	for _, c := range [][2]string{
-		{"", l.ID}, {u.Sandbox, ""}, {u.Sandbox, "l-aaaaaaaaaaaaaaaa"}, {"sb-aaaaaaaaaaaaaaaa", l.ID}, {u.Sandbox, "L" + l.ID[1:]}, {u.Sandbox, l.ID + " "},
-		{u.Sandbox, "' OR 1=1 --"}, {"%", l.ID},
+		{"", l.ID},
+		{u.Sandbox, ""},
+		{u.Sandbox, "l-aaaaaaaaaaaaaaaa"},
+		{"sb-aaaaaaaaaaaaaaaa", l.ID},
+		{u.Sandbox, "L" + l.ID[1:]},
+		{u.Sandbox, l.ID + " "},
+		{u.Sandbox, "' OR 1=1 --"},
+		{"%", l.ID},
 	} {
 		v, err := r.leases.Value(t.Context(), c[0], c[1])
 		wants(t, err, task.PolicyCredential, "not lent to this sandbox")

@@ -16,8 +16,23 @@ type shape struct {
 // shapes lists those that clients check, the longer beginnings first.
 func shapes() []shape {
 	return []shape{
-		{"sk-ant-api03-", 108}, {"sk-ant-oat01-", 108}, {"sk-ant-", 64}, {"sk-proj-", 132}, {"sk-or-v1-", 73}, {"sk-svcacct-", 132}, {"sk-", 51},
-		{"AIza", 39}, {"github_pat_", 93}, {"ghp_", 40}, {"gho_", 40}, {"ghs_", 40}, {"glpat-", 46}, {"xoxb-", 57}, {"npm_", 40}, {"hf_", 37}, {"pypi-", 60},
+		{"sk-ant-api03-", 108},
+		{"sk-ant-oat01-", 108},
+		{"sk-ant-", 64},
+		{"sk-proj-", 132},
+		{"sk-or-v1-", 73},
+		{"sk-svcacct-", 132},
+		{"sk-", 51},
+		{"AIza", 39},
+		{"github_pat_", 93},
+		{"ghp_", 40},
+		{"gho_", 40},
+		{"ghs_", 40},
+		{"glpat-", 46},
+		{"xoxb-", 57},
+		{"npm_", 40},
+		{"hf_", 37},
+		{"pypi-", 60},
 	}
 }
 

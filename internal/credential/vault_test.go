@@ -150,12 +150,26 @@ func TestPatternsMeet(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"a.example", "a.example", true}, {"a.example", "b.example", false}, {"10.0.0.1", "::ffff:10.0.0.1", true},
-		{"a.example", "*.example", true}, {"a.b.example", "*.example", false}, {"example", "*.example", false}, {".example", "*.example", false},
-		{"a.example", "**.example", true}, {"a.b.example", "**.example", true}, {"example", "**.example", false}, {"badexample", "**.example", false}, {".example", "**.example", false},
-		{"*.example", "*.example", true}, {"*.a.example", "*.example", false},
-		{"*.example", "**.example", true}, {"*.a.example", "**.example", true}, {"*.example", "**.a.example", false},
-		{"**.example", "**.a.example", true}, {"**.a.example", "**.b.example", false}, {"**.example", "**.badexample", false},
+		{"a.example", "a.example", true},
+		{"a.example", "b.example", false},
+		{"10.0.0.1", "::ffff:10.0.0.1", true},
+		{"a.example", "*.example", true},
+		{"a.b.example", "*.example", false},
+		{"example", "*.example", false},
+		{".example", "*.example", false},
+		{"a.example", "**.example", true},
+		{"a.b.example", "**.example", true},
+		{"example", "**.example", false},
+		{"badexample", "**.example", false},
+		{".example", "**.example", false},
+		{"*.example", "*.example", true},
+		{"*.a.example", "*.example", false},
+		{"*.example", "**.example", true},
+		{"*.a.example", "**.example", true},
+		{"*.example", "**.a.example", false},
+		{"**.example", "**.a.example", true},
+		{"**.a.example", "**.b.example", false},
+		{"**.example", "**.badexample", false},
 	} {
 		a, b := parsePattern(c.a), parsePattern(c.b)
 		if a.meets(b) != c.want || b.meets(a) != c.want {

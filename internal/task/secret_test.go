@@ -30,7 +30,7 @@ func TestSecretPrintsSealed(t *testing.T) {
 		}
 		b.Write(j)
 	}
-	b.WriteString(fmt.Sprint(fmt.Errorf("of %v", s)))
+	fmt.Fprint(&b, fmt.Errorf("of %v", s))
 	all := strings.ToLower(b.String())
 	for _, leak := range []string{value, fmt.Sprintf("%x", value)} {
 		if strings.Contains(all, strings.ToLower(leak)) {
