@@ -60,6 +60,7 @@ func Config(p task.Provider, model, permission string) (string, error) {
 func Environment() []string {
 	return []string{
 		"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1",
+		"OPENCODE_DISABLE_PROJECT_CONFIG=1", "OPENCODE_DISABLE_SHARE=1",
 	}
 }
 
