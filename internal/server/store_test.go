@@ -114,6 +114,8 @@ func TestOverTheRealStore(t *testing.T) {
 	_, err = w.Write([]byte("setting up\n"))
 	move(err)
 	move(db.AddEgress(ctx, tk.ID, []task.EgressRecord{{Seq: 1, Conn: 1, Sandbox: box, Name: "evil.example", Port: 443, Verdict: "denied", Reason: task.PolicyDenied, Time: now}}))
+	move(db.AddAgentEvent(ctx, tk.ID, "1/1/usage", task.AgentEvent{Type: "usage", Usage: &task.ModelUsage{Requests: 1, Input: 7}}))
+	move(db.AddAgentEvent(ctx, tk.ID, "1/1/call", task.AgentEvent{Type: "call", Call: "1/1", Tool: "shell", Input: "{}"}))
 	move(w.Close())
 	eventually(t, "the log", func() bool { return text.String() == "setting up\n" })
 	move(db.SetStage(ctx, tk.ID, 1, task.Stage{Name: task.Setup, State: task.StageFailed, Reason: task.SetupFailed, StartedAt: &now, EndedAt: &now}))
@@ -145,6 +147,14 @@ func TestOverTheRealStore(t *testing.T) {
 	}
 	if e, err := alice.Egress(ctx, tk.ID); err != nil || len(e) != 1 {
 		t.Errorf("%+v %v", e, err)
+	}
+	if e, err := alice.AgentEvents(ctx, tk.ID, 0); err != nil || len(e.Events) != 2 || e.Events[1].Tool != "shell" || e.More {
+		t.Errorf("%+v %v", e, err)
+	} else if rest, err := alice.AgentEvents(ctx, tk.ID, e.Next); err != nil || len(rest.Events) != 0 {
+		t.Errorf("%+v %v", rest, err)
+	}
+	if got, err := alice.Task(ctx, tk.ID); err != nil || got.Usage.Model.Input != 7 {
+		t.Errorf("%+v %v", got.Usage, err)
 	}
 	checkAccount(ctx, t, s, tk.ID)
 }

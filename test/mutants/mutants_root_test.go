@@ -30,13 +30,13 @@ func mutants() []mutant {
 			"Denied  Verdict = 0\n\tAllowed Verdict = 1", "Denied  Verdict = 1\n\tAllowed Verdict = 0", "./internal/policy",
 		},
 		{
-			"address check skipped", "internal/egress/connection.go",
-			"switch c.way.gateway.options.Guard.Judge(a, c.to.Port()) {", "switch guard.Public {", "./internal/egress",
+			"address check skipped", "internal/egress/outbound/reach.go",
+			"switch r.Guard.Judge(a, use.Port) {", "switch guard.Public {", "./internal/egress",
 		},
 		{
 			"second dial to another address", "internal/egress/connection.go",
-			"\tconn, err := dialer.DialContext(ctx, \"tcp\", to.String())",
-			"\tif again, err := c.way.gateway.options.Resolver.Lookup(ctx, c.name); err == nil && len(again) > 0 {\n\t\tto = netip.AddrPortFrom(again[0], to.Port())\n\t}\n\tconn, err := dialer.DialContext(ctx, \"tcp\", to.String())",
+			"\tconn, to, err := outbound.Dial(ctx, addresses,",
+			"\tif again, err := c.way.gateway.options.Resolver.Lookup(ctx, c.name); err == nil && len(again) > 0 {\n\t\taddresses = again\n\t}\n\tconn, to, err := outbound.Dial(ctx, addresses,",
 			"./internal/egress",
 		},
 		{
@@ -44,6 +44,35 @@ func mutants() []mutant {
 			"\tsum := sha256.Sum256(fmt.Appendf(nil, \"%s|%d|%s\", taskID, attempt, role))",
 			"\tif role == RoleVerify {\n\t\trole = RoleAgent\n\t}\n\tsum := sha256.Sum256(fmt.Appendf(nil, \"%s|%d|%s\", taskID, attempt, role))",
 			"./internal/stage/...",
+		},
+		{
+			"a call that was started is started again under another name", "internal/agent/loop/calls.go",
+			"\treturn w.run.command(ctx, w.row.Command, argv, limit, out)",
+			"\treturn w.run.command(ctx, fmt.Sprintf(\"%s.%d\", w.row.Command, len(w.run.turns)), argv, limit, out)", "./internal/agent/loop",
+		},
+		{
+			"an answer is not recorded", "internal/agent/loop/loop.go",
+			"\treturn answer, r.Turns.SetTurn(ctx, r.job.Task, r.job.Attempt, t)", "\treturn answer, nil", "./internal/agent/loop",
+		},
+		{
+			"the sandbox is given the model", "internal/stage/steps/loop.go",
+			"if rule.ID == stage.ModelRule {", "if rule.ID == \"\" {", "./internal/stage/steps",
+		},
+		{
+			"injection is switched off", "internal/egress/outbound/gate.go",
+			"{ h[name] = []string{text} }", "{ _ = name }", "./internal/egress",
+		},
+		{
+			"a lease's own binding is not looked at", "internal/egress/outbound/gate.go",
+			"if d.Verdict == task.Allowed && d.Credential == credential {", "if d.Verdict <= task.Allowed {", "./internal/egress",
+		},
+		{
+			"a placeholder passes anywhere", "internal/egress/outbound/gate.go",
+			"l.Placeholder != \"\" && misplaced(r, l, lent)", "l.Placeholder == \"\" && misplaced(r, l, lent)", "./internal/egress",
+		},
+		{
+			"a length beside chunks passes", "internal/egress/strict/head.go",
+			"case f.chunked && f.length >= 0:", "case false:", "./internal/egress/strict",
 		},
 		{
 			"a decision is not recorded before the dial", "internal/egress/connection.go",
