@@ -54,7 +54,7 @@ func (w *way) serveNames(conn net.PacketConn) {
 func (w *way) serveNamesTCP(r *netstack.Request) {
 	c := &connection{way: w, to: r.To(), ctx: w.ctx, cancel: func() {}}
 	w.mu.Lock()
-	full := w.closed || len(w.conns) >= w.gateway.options.Limits.Connections
+	full := w.closed || len(w.conns) >= w.most
 	if !full {
 		w.conns[c] = struct{}{}
 	}

@@ -102,6 +102,17 @@ type Handed struct {
 	Names   []names.Entry
 	Sealed  []byte // empty for a new sandbox
 	Grant   task.Grant
+
+	MaxNames       int64 // 0: as many as Options.Limits allows; never more
+	MaxConnections int64 // likewise
+}
+
+// smaller gives the smaller limit, of which zero is none.
+func smaller(most int, own int64) int {
+	if own > 0 && own < int64(most) {
+		return int(own)
+	}
+	return most
 }
 
 // Attach takes a sandbox. One that is attached already gets the new device:

@@ -42,6 +42,7 @@ type way struct {
 	device    *os.File // a duplicate, for a worker that lost its own
 	stack     *netstack.Stack
 	queries   *pace
+	most      int                    // connections open at one time
 	opening   *pace                  // of connections
 	inside    *tls.Config            // of TLS that ends here
 	sessions  tls.ClientSessionCache // of TLS outside
@@ -56,7 +57,7 @@ type way struct {
 
 // newWay starts the stack. It takes h.Device over.
 func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
-	table := names.New(g.options.Limits.Names)
+	table := names.New(smaller(g.options.Limits.Names, h.MaxNames))
 	if err := table.Restore(h.Names); err != nil {
 		h.Device.Close()
 		return nil, &task.Failure{Reason: task.InputInvalid, Text: "the names handed over contradict each other", Err: err}
@@ -73,6 +74,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 		return nil, &task.Failure{Reason: task.InfraStorage, Text: "the gateway's decision log can't be opened", Err: err}
 	}
 	w := &way{
+		most:    smaller(g.options.Limits.Connections, h.MaxConnections),
 		gateway: g, id: h.Sandbox, log: g.options.Log.With("sandbox", h.Sandbox), names: table, records: records,
 		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, conns: make(map[*connection]struct{}),
 	}
@@ -80,7 +82,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	w.stack, err = netstack.New(h.Device, netstack.Options{
-		Pending: g.options.Limits.Connections,
+		Pending: w.most,
 		Connect: func(r *netstack.Request) {
 			<-ready
 			w.connect(r)
@@ -150,7 +152,7 @@ func (w *way) begin(to netip.AddrPort) *connection {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || len(w.conns) >= w.gateway.options.Limits.Connections {
+	if w.closed || len(w.conns) >= w.most {
 		return nil
 	}
 	c.grow = len(w.conns) < growing

@@ -202,6 +202,9 @@ type Device struct {
 	Name string                    // "tap0"
 	MTU  int
 	MAC  string // the gateway's side, such as "02:…"
+
+	MaxNames       int64 // that the sandbox may ask for; 0: as many as the gateway allows any
+	MaxConnections int64 // that it may have open at one time; 0: likewise
 }
 
 // Protector takes rights on the workspace's files away from what runs in a

@@ -46,6 +46,9 @@ type Attach struct {
 	Names   []names.Entry `json:"names,omitempty"`
 	Sealed  []byte        `json:"sealed,omitempty"`
 	Grant   task.Grant    `json:"grant"`
+
+	MaxNames       int64 `json:"maxNames,omitempty"`       // 0: the gateway's own limit
+	MaxConnections int64 `json:"maxConnections,omitempty"` // 0: likewise
 }
 
 // Attached answers Attach. Sealed is to be stored and handed back.

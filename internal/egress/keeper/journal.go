@@ -23,6 +23,13 @@ type line struct {
 	Authority *sealed      `json:"authority,omitempty"`
 	Grant     *task.Grant  `json:"grant,omitempty"`
 	Name      *names.Entry `json:"name,omitempty"`
+	Limits    *limits      `json:"limits,omitempty"`
+}
+
+// limits are a sandbox's own.
+type limits struct {
+	Names       int64 `json:"names,omitempty"`
+	Connections int64 `json:"connections,omitempty"`
 }
 
 type begin struct {
@@ -46,6 +53,7 @@ type journal struct {
 	authority sealed
 	grant     task.Grant
 	names     []names.Entry
+	limits    limits
 }
 
 var errCorrupt = errors.New("journal is corrupt")
@@ -132,6 +140,8 @@ func (j *journal) take(l line) {
 		j.grant = *l.Grant
 	case l.Name != nil:
 		j.names = append(j.names, *l.Name)
+	case l.Limits != nil:
+		j.limits = *l.Limits
 	}
 }
 
@@ -182,6 +192,13 @@ func (j *journal) state() (sealed, task.Grant, []names.Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.authority, j.grant, append([]names.Entry(nil), j.names...)
+}
+
+// bounds are the sandbox's own limits.
+func (j *journal) bounds() limits {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.limits
 }
 
 func (j *journal) close() {

@@ -107,6 +107,12 @@ func (k *Keeper) Attach(ctx context.Context, id string, tap sandbox.Device) ([]b
 		device.Close()
 		return nil, &task.Failure{Reason: task.InfraStorage, Text: "the state of the sandbox's network can't be stored", Err: err}
 	}
+	if own := (limits{Names: tap.MaxNames, Connections: tap.MaxConnections}); own != s.journal.bounds() {
+		if err := s.journal.append(line{Limits: &own}); err != nil {
+			device.Close()
+			return nil, &task.Failure{Reason: task.InfraStorage, Text: "the limits of the sandbox's network can't be stored", Err: err}
+		}
+	}
 	s.mu.Lock()
 	old := s.device
 	s.device, s.handed, s.inStep = device, false, nil

@@ -188,7 +188,10 @@ func (k *Keeper) handOver(ctx context.Context, l *link, s *kept) error {
 	}
 	authority, grant, known := s.journal.state()
 	var attached handover.Attached
-	request := handover.Attach{Sandbox: s.id, Names: known, Sealed: authority.Sealed, Grant: grant}
+	own := s.journal.bounds()
+	request := handover.Attach{
+		Sandbox: s.id, Names: known, Sealed: authority.Sealed, Grant: grant, MaxNames: own.Names, MaxConnections: own.Connections,
+	}
 	if _, err := l.peer.Call(ctx, handover.KindAttach, request, s.device, &attached); err != nil {
 		return err
 	}

@@ -286,7 +286,9 @@ func (d *Driver) connect(ctx context.Context, spec sandbox.Spec) (nsPath string,
 	if err := d.cfg.Step("gateway"); err != nil {
 		return "", nil, ns, err
 	}
-	authority, err = d.cfg.Network.Attach(ctx, spec.ID, sandbox.Device{File: tap, Name: deviceName, MTU: deviceMTU, MAC: gatewayMAC})
+	authority, err = d.cfg.Network.Attach(ctx, spec.ID, sandbox.Device{
+		File: tap, Name: deviceName, MTU: deviceMTU, MAC: gatewayMAC, MaxNames: spec.Limits.Names, MaxConnections: spec.Limits.Connections,
+	})
 	if err != nil {
 		return "", nil, ns, fmt.Errorf("gateway: %w", err)
 	}
