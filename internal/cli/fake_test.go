@@ -63,11 +63,14 @@ func newSite(dir string) *site {
 			defer s.mu.Unlock()
 			answer(w, 200, t.Task)
 		}),
-		"POST /v1/tasks/{id}/cancel":               s.withTask(s.cancelTask),
-		"GET /v1/tasks/{id}/events":                s.withTask(s.events),
-		"GET /v1/tasks/{id}/logs":                  s.withTask(s.logs),
-		"GET /v1/tasks/{id}/agent":                 s.withTask(s.agentEvents),
-		"GET /v1/tasks/{id}/outputs/{name}":        s.withTask(s.outputBytes),
+		"POST /v1/tasks/{id}/cancel":        s.withTask(s.cancelTask),
+		"GET /v1/tasks/{id}/events":         s.withTask(s.events),
+		"GET /v1/tasks/{id}/logs":           s.withTask(s.logs),
+		"GET /v1/tasks/{id}/agent":          s.withTask(s.agentEvents),
+		"GET /v1/tasks/{id}/outputs/{name}": s.withTask(s.outputBytes),
+		"GET /v1/tasks/{id}/files": s.withTask(func(w http.ResponseWriter, _ *http.Request, _ *fakeTask) {
+			answer(w, 200, api.FileDenialList{Denials: []api.FileDenial{{Seq: 1, Operation: "open", Path: "/workspace/.envrc\x1b[2J", Error: "EROFS", Program: "sh", Count: 4}}})
+		}),
 		"GET /v1/tasks/{id}/receipt":               s.withTask(func(w http.ResponseWriter, _ *http.Request, t *fakeTask) { fmt.Fprintf(w, `{"task":%q}`, t.ID) }),
 		"POST /v1/sandboxes":                       s.createSandbox,
 		"GET /v1/sandboxes":                        s.listSandboxes,
