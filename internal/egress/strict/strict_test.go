@@ -58,7 +58,7 @@ func TestRefusedInItsTurn(t *testing.T) {
 		"GET\t/ HTTP/1.1\r\n" + ok + "\r\n", "GET / HTTP/1.1 \r\n" + ok + "\r\n", "GET / HTTP/2.0\r\n" + ok + "\r\n", "GET / http/1.1\r\n" + ok + "\r\n",
 		"GET http://b.test/ HTTP/1.1\r\n" + ok + "\r\n", "GET /\x7f HTTP/1.1\r\n" + ok + "\r\n",
 		"POST / HTTP/1.1\r\n" + ok + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", "POST / HTTP/1.1\r\n" + ok + "Content-Length: 0x1\r\n\r\nx",
-		"POST / HTTP/1.1\r\n" + ok + "Content-Length:\r\n\r\n", "POST / HTTP/1.1\r\n" + ok + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+		"POST / HTTP/1.1\r\n" + ok + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "POST / HTTP/1.1\r\n" + ok + "Content-Length:\r\n\r\n", "POST / HTTP/1.1\r\n" + ok + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
 		"GET / HTTP/1.1\r\n" + ok + "X: " + strings.Repeat("y", headMax) + "\r\n\r\n", strings.Repeat("\r\n", 20) + good,
 	} {
 		c := New(&feed{data: []byte(good + bad + good), piece: 1000})
