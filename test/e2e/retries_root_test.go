@@ -76,8 +76,8 @@ func TestWorkerKilledIsRetried(t *testing.T) {
 		got, err := e.Client.Task(t.Context(), task.ID)
 		return err == nil && testenv.Stage(got, "agent").State == "running"
 	})
-	old := e.Kill("cofferdam-worker")
-	e.Reborn("cofferdam-worker", old)
+	old := e.Kill("worker")
+	e.Reborn("worker", old)
 	got := e.WaitTask(task.ID, patience)
 	must(t, e, got, api.Succeeded, "")
 	if len(got.History) < 8 {

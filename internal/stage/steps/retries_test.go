@@ -73,11 +73,14 @@ func TestSeedFailuresOfStages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := start(t, c.spec)
-			h.work.Sandboxes = &failing{
-				Sandboxes: h.work.Sandboxes, create: func() error { return c.create },
+			h.work.Sandboxes = present{&failing{
+				Sandboxes: h.machine, create: func() error { return c.create },
 				result: func(command string) *sandbox.Status { return c.result[command] },
-			}
+			}}
 			o := h.through(task.Act, 1)
+			if o.Reason != c.want {
+				t.Logf("stages %+v", h.task.Stages)
+			}
 			fails(t, o, c.want, c.text)
 			last := h.task.Stages[len(h.task.Stages)-1]
 			if last.Name != c.stage || last.Reason != c.want || last.Text == "" || last.Attempts != 1 || last.Round != 1 {
