@@ -1,5 +1,6 @@
 // Package authority makes and keeps the certificate authority of one sandbox,
-// under which the gateway answers TLS itself: to refuse readably.
+// under which the gateway answers TLS itself: to refuse readably, and to decide
+// requests.
 //
 // Words. The certificate is trusted inside one sandbox only. Sealed is the
 // authority, key included, encrypted with a key that only the gateway has; the
@@ -99,7 +100,7 @@ func (a *Authority) Leaf(name string, now time.Time) (*tls.Certificate, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial(),
-		Subject:      pkix.Name{CommonName: "refused by Cofferdam"},
+		Subject:      pkix.Name{CommonName: "answered by Cofferdam"},
 		NotBefore:    now.Add(-clockSlack),
 		NotAfter:     now.Add(leafLife),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
