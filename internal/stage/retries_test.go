@@ -98,3 +98,15 @@ func TestRoundsHaveNamesOfTheirOwn(t *testing.T) {
 		t.Error("the first round is not what it was before there were others")
 	}
 }
+
+func TestSpecOfARole(t *testing.T) {
+	for role, want := range map[string]bool{RoleAgent: true, RoleVerify: true, RoleExport: false} {
+		p := Plan{Sudo: true, Repository: task.RepositoryAsk{Network: true}}
+		if got := p.Spec("t-x", 1, role); got.Sudo != want || got.Network != want {
+			t.Errorf("%s: %+v, want sudo and network %t", role, got, want)
+		}
+		if got := (Plan{}).Spec("t-x", 1, role); got.Sudo || got.Network {
+			t.Errorf("%s of the zero plan: %+v", role, got)
+		}
+	}
+}

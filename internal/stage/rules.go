@@ -135,6 +135,7 @@ func (p Plan) Spec(taskID string, attempt int, role string) sandbox.Spec {
 		ID: SandboxID(taskID, attempt, role), Task: taskID, Role: role,
 		Root: "host", Limits: p.Limits.WithDefaults(),
 	}
+	spec.Sudo = p.Sudo && role != RoleExport
 	for _, name := range stagesIn(role) {
 		// What the repository is given is known only after checkout.
 		if len(p.Rules[name]) > 0 || p.Repository.Network {
