@@ -25,8 +25,10 @@ func TestOwnLimitsOutliveBoth(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	_, stop = m.startKeeper()
-	defer stop()
+	k, _ = m.startKeeper()
+	if err := k.SetGrant(m.ctx(), grant(1)); err != nil { // With that it has the device again.
+		t.Fatal(err)
+	}
 	stopGateway()
 	g, _ := m.startGateway()
 	until(t, "attached again", func() bool { return len(g.Attached()) == 1 })
