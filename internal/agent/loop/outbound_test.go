@@ -112,8 +112,10 @@ func TestThroughOutbound(t *testing.T) {
 		change func(*through)
 		reason task.Reason
 	}{
-		"no rule":               {func(th *through) { th.grant.Rules = nil }, task.PolicyDenied},
-		"another host":          {func(th *through) { th.agent.ModelURL = strings.Replace(th.agent.ModelURL, "example.com", "other.example.com", 1) }, task.PolicyDenied},
+		"no rule": {func(th *through) { th.grant.Rules = nil }, task.PolicyDenied},
+		"another host": {func(th *through) {
+			th.agent.ModelURL = strings.Replace(th.agent.ModelURL, "example.com", "other.example.com", 1)
+		}, task.PolicyDenied},
 		"private address":       {func(th *through) { th.grant.Rules[0].Private = false }, task.PolicyAddress},
 		"plain http":            {func(th *through) { th.agent.ModelURL = strings.Replace(th.agent.ModelURL, "https:", "http:", 1) }, task.PolicyCredential},
 		"revoked":               {func(th *through) { th.lender.revoked = true }, task.PolicyCredential},
