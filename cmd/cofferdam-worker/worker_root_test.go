@@ -37,7 +37,7 @@ type installation struct {
 	url       string
 }
 
-func install(t *testing.T) *installation {
+func installed(t *testing.T) *installation {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes sandboxes and needs root")
@@ -159,7 +159,7 @@ func (o *output) String() string {
 // sandbox outlives the worker's kill, its sandbox an ordinary end, and neither the
 // taking down of the installation.
 func TestWorkerProgram(t *testing.T) {
-	in := install(t)
+	in := installed(t)
 	worker, first := in.start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -247,7 +247,7 @@ func TestWorkerProgram(t *testing.T) {
 
 // TestWorkerNeedsRoot starts the program as another user.
 func TestWorkerNeedsRoot(t *testing.T) {
-	in := install(t)
+	in := installed(t)
 	for _, dir := range []string{in.bin, filepath.Dir(in.data)} {
 		if strings.HasPrefix(dir, os.TempDir()) {
 			if err := os.Chmod(dir, 0o755); err != nil {
