@@ -86,8 +86,18 @@ func (b *bench) prepareGo(dir string) {
 	b.host(dir, "cp -r '"+module.Dir+"' first && cd first && go mod download"+toBundle, "GOMODCACHE=$TOP/cache/mod", "GOFLAGS=-modcacherw")
 }
 
+// unneeded is what the Node project's release and lint need; some of it comes from
+// forges, which a registry's cache does not hold.
+var unneeded = []string{
+	"devDependencies.common-shakeify", "devDependencies.bundle-collapser", "devDependencies.@browserify/envify",
+	"devDependencies.@browserify/uglifyify", "devDependencies.evalmd", "devDependencies.npmignore", "devDependencies.safe-publish-latest",
+	"devDependencies.jackspeak", "devDependencies.in-publish", "devDependencies.glob", "devDependencies.nyc",
+	"devDependencies.@ljharb/eslint-config", "devDependencies.eslint", "devDependencies.unassertify", "devDependencies.mkdirp",
+}
+
 func (b *bench) prepareNode(dir string) {
 	b.host(dir, "npm pack --silent "+nodeProject+" >/dev/null && tar xzf *.tgz && mv package first && cd first && rm -f .npmrc && "+
+		"npm pkg delete "+strings.Join(unneeded, " ")+" && "+
 		"npm install --ignore-scripts --no-audit --no-fund --loglevel=error && rm -rf node_modules && printf 'node_modules\\n' > .gitignore"+toBundle,
 		"npm_config_cache=$TOP/cache/npm", "npm_config_update_notifier=false")
 }
