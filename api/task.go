@@ -37,8 +37,8 @@ type Repo struct {
 
 // Agent says what works on the repository.
 type Agent struct {
-	Name string   `json:"name" maxLength:"64" doc:"command (a plain command), loop, claude, codex, gemini, opencode or acp."`
-	Argv []string `json:"argv,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments of agent command, and of acp the agent's command line."`
+	Name string   `json:"name" maxLength:"64" doc:"command (a plain command), loop, claude, codex, gemini or opencode."`
+	Argv []string `json:"argv,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments of agent command."`
 
 	Version    string `json:"version,omitempty" maxLength:"64" doc:"Of an agent's program. Empty: the one this release was tried with."`
 	Provider   string `json:"provider,omitempty" maxLength:"64" doc:"Whose models it asks: anthropic, openai or google. Empty: the agent's own."`

@@ -173,7 +173,7 @@ func TestSilence(t *testing.T) {
 		want       task.Reason
 	}{
 		{"claude", "silent", task.ModelSilent}, {"claude", "empty", task.ModelFaulty}, {"codex", "empty", task.ModelFaulty},
-		{"opencode", "empty", task.ModelSilent},
+		{"opencode", "empty", task.ModelSilent}, {"gemini", "empty", task.ModelFaulty},
 	} {
 		if _, end := replay(t, c.name, c.file, 1<<20); end.Failure == nil || end.Failure.Reason != c.want {
 			t.Errorf("%s %s: %+v, want %s", c.name, c.file, end.Failure, c.want)

@@ -47,7 +47,7 @@ https URL is cloned inside, through the gateway. After -- stands a plain command
 is the agent; the prompt is in COFFERDAM_PROMPT there. --agent names one that asks a
 model: loop is of our own, the others are programs that "cofferdam agent install" puts
 on the workers. Its model is reached with --credential of the vault, whose value never
-is in a sandbox; for acp, the agent's command stands after --. Without a policy, sandboxes reach
+is in a sandbox. Without a policy, sandboxes reach
 nothing.
 
 Ctrl-C asks for the task's end and waits for it; a second one leaves. The program ends
@@ -66,7 +66,7 @@ with the task's exit code; see cofferdam --help.`,
 	f := cmd.Flags()
 	f.StringVar(&o.repo, "repo", ".", "path of a git repository, or an https URL")
 	f.StringVar(&o.ref, "ref", "", "branch, tag or commit (default HEAD)")
-	f.StringVar(&o.agent, "agent", "", "`NAME[@VERSION]` of the agent: loop, claude, codex, gemini, opencode or acp (default: the command after --)")
+	f.StringVar(&o.agent, "agent", "", "`NAME[@VERSION]` of the agent: loop, claude, codex, gemini or opencode (default: the command after --)")
 	o.model.Flags(f)
 	f.StringVar(&o.setup, "setup", "", "shell command that prepares the workspace")
 	f.StringVar(&o.verify, "verify", "", "shell command that judges the patch, in a fresh sandbox")
@@ -102,9 +102,7 @@ func (o *runOptions) parse(args []string, dash int) error {
 		return usage("no agent; give a command after --, or name one with --agent")
 	case o.agent == "command" && len(o.argv) == 0:
 		return usage("--agent command: give the command after --")
-	case o.agent == "acp" && len(o.argv) == 0:
-		return usage("--agent acp: give the agent's command after --")
-	case o.agent != "command" && o.agent != "acp" && len(o.argv) > 0:
+	case o.agent != "command" && len(o.argv) > 0:
 		return usage("--agent %s: takes no command after --", o.agent)
 	case o.repo == "":
 		return usage("--repo: is empty")

@@ -128,7 +128,7 @@ func TestHostileJSON(t *testing.T) {
 		{"trailing", aTask + `{}`, "body"},
 		{"not JSON", `{`, "body"},
 		{"deep", strings.Repeat("[", 100000), "body"},
-		{"unknown agent", `{"repo":{"url":"https://x/y"},"agent":{"name":"claude"}}`, "body.agent.name"},
+		{"unknown agent", `{"repo":{"url":"https://x/y"},"agent":{"name":"emacs"}}`, "body.agent.name"},
 		{"no program", `{"repo":{"url":"https://x/y"},"agent":{"name":"command","argv":[]}}`, "body.agent.argv"},
 		{"NUL", `{"repo":{"url":"https://x/y"},"agent":{"name":"command","argv":["a\u0000b"]}}`, "body.agent.argv"},
 		{"two sources", `{"repo":{"url":"https://x/y","bundle":"sha256:00"},"agent":{"name":"command","argv":["a"]}}`, "body.repo"},

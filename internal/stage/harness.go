@@ -74,7 +74,7 @@ func CheckAgent(a task.AgentSpec, harnesses Harnesses) error {
 	}
 	switch a.Name {
 	case "":
-		return invalid("name", "is empty; there are command, loop, claude, codex, gemini, opencode and acp")
+		return invalid("name", "is empty; there are command, loop, claude, codex, gemini and opencode")
 	case "command":
 		if len(a.Argv) == 0 || a.Argv[0] == "" {
 			return invalid("argv", `the agent "command" needs a command`)

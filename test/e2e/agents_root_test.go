@@ -175,27 +175,33 @@ func TestWithoutTheKeyNothingWorks(t *testing.T) {
 
 // Each way a model's server fails has its code, for both harnesses.
 func TestModelFaultsOfHarnesses(t *testing.T) {
-	for _, f := range []struct {
+	faults := []struct {
 		fault  modeltest.Fault
 		reason string
 	}{
 		{"400", "agent.model_refused"}, {"401", "agent.model_refused"}, {"429", "agent.model_limited"}, {"500", "agent.model_faulty"},
 		{modeltest.Garbage, "agent.model_faulty"}, {modeltest.Silent, "agent.model_silent"},
-	} {
+	}
+	cases := harnessCases()[:2]
+	s := startAgents(t, modeltest.Options{Key: realKey, Steps: mend(), FaultOf: func(body []byte) modeltest.Fault {
+		for _, f := range faults {
+			if bytes.Contains(body, []byte("wanted fault: "+f.fault+".")) {
+				return f.fault
+			}
+		}
+		return modeltest.None
+	}}, cases...)
+	source := bundle(t, s.env, small(t))
+	for _, f := range faults {
 		t.Run(string(f.fault), func(t *testing.T) {
-			cases := harnessCases()[:2]
-			s := startAgents(t, modeltest.Options{Key: realKey, Steps: mend(), Fault: f.fault}, cases...)
-			source := bundle(t, s.env, small(t))
 			ids := map[string]string{}
 			for _, c := range cases {
 				ids[c.name] = submit(t, s.env, api.TaskRequest{
-					Prompt: "mend", Repo: source, Agent: c.agent(s), Policy: "version: 1\nlimits: {time: 40s}\n",
+					Prompt: "wanted fault: " + string(f.fault) + ".", Repo: source, Agent: c.agent(s), Policy: "version: 1\nlimits: {time: 40s}\n",
 				}).ID
 			}
-			for name, id := range ids {
-				got := s.env.WaitTask(id, patience)
-				t.Log(name)
-				must(t, s.env, got, api.Failed, f.reason)
+			for _, id := range ids {
+				must(t, s.env, s.env.WaitTask(id, patience), api.Failed, f.reason)
 			}
 		})
 	}

@@ -35,6 +35,7 @@ type dialect struct {
 	session string
 	text    string // said in pieces so far
 	done    bool
+	error   string // the latest that it told of
 	failed  string
 }
 
@@ -70,7 +71,8 @@ func (d *dialect) Line(text []byte, emit func(task.AgentEvent)) bool {
 		}
 		emit(task.AgentEvent{Type: "result", Call: string(l.ID), Text: string(said), Failed: l.Status == "error"})
 	case "error":
-		emit(task.AgentEvent{Type: "text", Text: string(l.Message)})
+		d.error = string(l.Message)
+		emit(task.AgentEvent{Type: "text", Text: d.error})
 	case "result":
 		d.result(l, emit)
 	}
@@ -85,9 +87,13 @@ func (d *dialect) result(l line, emit func(task.AgentEvent)) {
 	}
 	d.done = l.Status == "success"
 	if !d.done {
-		d.failed = "the run ended with " + string(l.Status)
-		if l.Error != nil && l.Error.Message != "" {
+		switch {
+		case l.Error != nil && l.Error.Message != "":
 			d.failed = string(l.Error.Message)
+		case d.error != "":
+			d.failed = d.error
+		default:
+			d.failed = "the run ended with " + string(l.Status)
 		}
 	}
 }

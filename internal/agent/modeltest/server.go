@@ -60,6 +60,8 @@ type Options struct {
 	Steps []Step
 	Fault Fault
 	After int // tool results before the fault; 0: at once
+	// FaultOf says which fault befalls a request, from its body, where Fault is none; nil: none.
+	FaultOf func(body []byte) Fault
 
 	// Faults befall the first requests that offer tools, one each (None: none);
 	// those after them are answered.
@@ -161,6 +163,9 @@ func (s *Server) answer(w *counting, r *http.Request, body []byte) {
 	stream := t.stream || strings.HasSuffix(r.URL.Path, ":streamGenerateContent")
 	side := len(t.tools) == 0 // a title or a probe: no part of the script
 	f := s.faultOf(t, side)
+	if f == None && s.options.FaultOf != nil && !side {
+		f = s.options.FaultOf(body)
+	}
 	if s.options.Gate != nil && !side {
 		select {
 		case <-s.options.Gate:

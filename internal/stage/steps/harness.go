@@ -125,6 +125,9 @@ func (r *run) agents(role string) ([]string, error) {
 
 // putFiles puts a harness's files beneath HOME.
 func (r *run) putFiles(ctx context.Context, files []stage.HarnessFile) error {
+	if len(files) == 0 {
+		return nil
+	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	made := map[string]bool{}

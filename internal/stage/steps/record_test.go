@@ -245,7 +245,7 @@ func newHouse(t *testing.T, spec task.Spec) *house {
 	}
 	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{plan: stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}, guarded: &guarded{rules: map[string]task.FileRules{}}}
 	h.work = New(Deps{
-		Sandboxes: h.machine, Facts: d, Logs: d, Blobs: d, Recorder: d, Policies: h.plan, Leases: h.lender,
+		Sandboxes: h.machine, Facts: d, Logs: d, Blobs: d, Recorder: d, Policies: h.plan, Leases: h.lender, Harnesses: fakeHarnesses{},
 		Permission: h.guarded, FileFacts: h.guarded,
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
