@@ -2,8 +2,10 @@ package policy
 
 import (
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -106,9 +108,10 @@ func (q Request) matches(methods, paths []string) bool {
 }
 
 // cleanPath says whether a path means the same to everyone who reads it. Dot
-// segments, empty segments, and slashes, backslashes, dots and NULs that are
-// hidden behind one or two encodings are what makes servers read another path
-// than the one that was compared.
+// segments, empty segments, and what ends or divides paths, hidden behind one or
+// two encodings, are what makes servers read another path than the one that was
+// compared: slashes, backslashes, dots, semicolons, question marks, number signs
+// and control characters.
 func cleanPath(path string) bool {
 	if !strings.HasPrefix(path, "/") || strings.Contains(path, "//") || strings.ContainsAny(path, "\\?#") {
 		return false
@@ -117,6 +120,10 @@ func cleanPath(path string) bool {
 		if path[i] <= ' ' || path[i] >= 0x7f || path[i] == '%' && !cleanEscape(path[i+1:]) {
 			return false
 		}
+	}
+	// What is no UTF-8 once decoded may be an overlong dot or slash.
+	if plain, err := url.PathUnescape(path); err != nil || !utf8.ValidString(plain) {
+		return false
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		// Some servers cut parameters off a segment before they look at it.
@@ -133,12 +140,12 @@ func cleanEscape(after string) bool {
 		return false
 	}
 	switch code := strings.ToLower(after[:2]); code {
-	case "2f", "5c", "2e", "00", "3b":
+	case "2f", "5c", "2e", "3b", "3f", "23", "7f":
 		return false
 	case "25":
 		return len(after) < 4 || !isHex(after[2]) || !isHex(after[3]) || cleanEscape(after[2:])
 	}
-	return true
+	return after[0] != '0' && after[0] != '1' // control characters, which end lines and texts
 }
 
 func isHex(c byte) bool {
