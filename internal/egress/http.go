@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/strict"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -74,6 +76,8 @@ func (x *exchanges) misshapen(r *http.Request, n int64) task.Reason {
 	switch {
 	case r.Method == http.MethodConnect, r.URL.Opaque != "", r.URL.User != nil:
 		return task.PolicyProtocol
+	case x.h2 && !printable(r.RequestURI): // strict sees to that of HTTP/1
+		return task.PolicyProtocol
 	case r.URL.Scheme != "" && r.URL.Scheme != x.far.Scheme:
 		return task.PolicyProtocol
 	case !c.sameHost(r.Host), r.URL.Host != "" && !c.sameHost(r.URL.Host):
@@ -88,6 +92,17 @@ func (x *exchanges) misshapen(r *http.Request, n int64) task.Reason {
 		return task.PolicyProtocol
 	}
 	return task.ReasonNone
+}
+
+// printable says whether a target has only characters that stand in one. A space
+// would end it where the far side speaks HTTP/1.
+func printable(target string) bool {
+	for i := range len(target) {
+		if target[i] <= ' ' || target[i] >= 0x7f || target[i] == '#' {
+			return false
+		}
+	}
+	return true
 }
 
 // upgradable says whether the protocols that a request offers to switch to may
@@ -165,6 +180,7 @@ type exchange struct {
 	exchanges *exchanges
 	pass      outbound.Pass
 	record    task.EgressRecord
+	upgrade   string // the protocol that it asks to switch to
 	status    int
 	reason    task.Reason
 	in, out   atomic.Int64
@@ -189,6 +205,9 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		c.writeProblem(w, problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path})
 		return
 	}
+	if httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") {
+		e.upgrade = r.Header.Get("Upgrade")
+	}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// An answer may come while the request is still being sent.
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -207,6 +226,10 @@ func (e *exchange) proxy(set func(http.Header)) *httputil.ReverseProxy {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = x.far.Scheme, x.far.Host
 			p.Out.URL.RawQuery, p.Out.Host, p.Out.Trailer = p.In.URL.RawQuery, p.In.Host, p.In.Trailer
+			if e.pass.Lease() != "" {
+				// Some servers take a trailer for a header, so for a key beside the lent one.
+				p.Out.Trailer = nil
+			}
 			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 				if v, ok := p.In.Header[h]; ok {
 					p.Out.Header[h] = v
@@ -222,6 +245,10 @@ func (e *exchange) proxy(set func(http.Header)) *httputil.ReverseProxy {
 		ModifyResponse: func(res *http.Response) error {
 			e.status = res.StatusCode
 			if res.StatusCode == http.StatusSwitchingProtocols && x.screen != nil {
+				// What did not ask to switch goes on with requests.
+				if asked := e.upgrade; asked == "" || !strings.EqualFold(asked, res.Header.Get("Upgrade")) {
+					return errors.New("the far side switches to a protocol that was not asked for")
+				}
 				x.screen.Open()
 			}
 			if !x.h2 && len(res.Trailer) > 0 {

@@ -226,7 +226,7 @@ func TestTrailersHeadAndInformation(t *testing.T) {
 			t.Errorf("HEAD: %d, length %d", res.StatusCode, res.ContentLength)
 		}
 		var hints atomic.Int64
-		r := w.request("POST", w.url("/v1/x"), func(r *http.Request) {
+		r := w.request("POST", w.url("/free/x"), func(r *http.Request) {
 			r.Body, r.ContentLength, r.Trailer = io.NopCloser(strings.NewReader("body")), -1, http.Header{"X-Mine": {"mine"}}
 		})
 		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {

@@ -75,6 +75,9 @@ func (g *Gate) Judge(r *http.Request) Pass {
 			return p
 		}
 	}
+	if g.Inspect && overrides(r.Header) && g.narrow(p.Decision.Rule) {
+		return Pass{Decision: task.Decision{Reason: task.PolicyProtocol, Rule: p.Decision.Rule}}
+	}
 	refused := Pass{Decision: task.Decision{Reason: task.PolicyCredential, Rule: p.Decision.Rule}}
 	if name := p.Decision.Credential; name != "" {
 		if p.lease = g.bound(name, q); p.lease == nil || !g.Secure {
@@ -85,6 +88,31 @@ func (g *Gate) Judge(r *http.Request) Pass {
 		return refused
 	}
 	return p
+}
+
+// overrides says whether a header asks a server to take another method or path
+// than those that are decided, as many frameworks do.
+func overrides(h http.Header) bool {
+	for name := range h {
+		switch likeServers(name) {
+		case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url", "x-original-uri":
+			return true
+		}
+	}
+	return false
+}
+
+// likeServers is a field's name as those read it that make no difference between
+// dashes and underscores, such as CGI (RFC 3875 §4.1.18).
+func likeServers(name string) string {
+	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+}
+
+// narrow says whether a rule is about methods or paths, or lends what may be.
+func (g *Gate) narrow(rule string) bool {
+	return slices.ContainsFunc(g.Grant.Rules, func(r task.Rule) bool {
+		return r.ID == rule && (len(r.Methods) > 0 || len(r.Paths) > 0 || r.Credential != "")
+	})
 }
 
 // bound finds the lease of the credential whose own binding allows the request.
@@ -129,8 +157,9 @@ func (g *Gate) placed(r *http.Request, lent *task.Lease) bool {
 		if values := r.Header[own]; len(values) > 1 || len(values) == 1 && !isPlaceholder(lent, values[0]) {
 			return false
 		}
-		for _, h := range keyHeaders {
-			if h != own && len(r.Header[h]) > 0 {
+		for name := range r.Header {
+			like := textproto.CanonicalMIMEHeaderKey(likeServers(name))
+			if name != own && (like == own || slices.Contains(keyHeaders, like)) {
 				return false
 			}
 		}

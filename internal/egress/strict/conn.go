@@ -38,6 +38,7 @@ type Conn struct {
 	mu     sync.Mutex
 	state  state
 	in     []byte // read and not looked at
+	looked int    // bytes of in that hold no end of a head
 	out    []byte // looked at and not given
 	left   int64  // of the body or the chunk
 	trails int    // bytes of trailers so far
@@ -210,16 +211,20 @@ func (c *Conn) head() bool {
 		}
 		c.in = c.in[1:]
 	}
-	end := bytes.Index(c.in, []byte("\r\n\r\n"))
+	// A head that comes a byte at a time must not be looked at anew each time.
+	from := max(0, min(c.looked, len(c.in))-3)
+	end := bytes.Index(c.in[from:], []byte("\r\n\r\n"))
 	if end < 0 {
 		switch {
 		case len(c.in) > headMax:
 			return c.refuse("a head that is too long")
-		case bareNewline(c.in):
+		case bareNewline(c.in, from):
 			return c.refuse("a line that ends without a carriage return")
 		}
+		c.looked = len(c.in)
 		return false
 	}
+	end, c.looked = end+from, 0
 	if end > headMax {
 		return c.refuse("a head that is too long")
 	}
@@ -238,11 +243,11 @@ func (c *Conn) head() bool {
 	return true
 }
 
-// bareNewline finds a line feed that no carriage return precedes: a head with
-// one might never seem to end.
-func bareNewline(b []byte) bool {
-	for i, ch := range b {
-		if ch == '\n' && (i == 0 || b[i-1] != '\r') {
+// bareNewline finds a line feed at or after from that no carriage return
+// precedes: a head with one might never seem to end.
+func bareNewline(b []byte, from int) bool {
+	for i := from; i < len(b); i++ {
+		if b[i] == '\n' && (i == 0 || b[i-1] != '\r') {
 			return true
 		}
 	}

@@ -50,6 +50,17 @@ func TestWhatPassesIsWhatCame(t *testing.T) {
 	}
 }
 
+// A long head that comes a byte at a time is looked at once, not each time.
+func TestLongHeadInSmallPieces(t *testing.T) {
+	text := "GET / HTTP/1.1\r\n" + ok + strings.Repeat("X: "+strings.Repeat("y", 1000)+"\r\n", 250) + "\r\n"
+	for _, piece := range []int{1, 2, 3, 5} {
+		c := New(&feed{data: []byte(text + text), piece: piece})
+		if got, err := io.ReadAll(c); string(got) != text+text || err != nil || c.Refused(3) != "" {
+			t.Errorf("in pieces of %d: %d bytes of %d, %v, %q", piece, len(got), 2*len(text), err, c.Refused(3))
+		}
+	}
+}
+
 func TestRefusedInItsTurn(t *testing.T) {
 	good := "GET /1 HTTP/1.1\r\n" + ok + "\r\n"
 	for _, bad := range []string{

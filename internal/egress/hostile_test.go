@@ -1,0 +1,150 @@
+package egress
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// A rule about methods and paths is about what the far side will do: headers by
+// which frameworks take another method or path are refused with it, and so are
+// keys under names that some servers read as the lent one's.
+func TestHeadersThatMeanAnotherRequest(t *testing.T) {
+	w := newWithin(t, true, hello)
+	for _, inside := range []bool{false, true} {
+		client := w.inside(inside)
+		for _, c := range []struct {
+			name, value string
+			want        task.Reason
+		}{
+			{"X-HTTP-Method-Override", "DELETE", task.PolicyProtocol},
+			{"X-Http-Method", "DELETE", task.PolicyProtocol},
+			{"X-Method-Override", "DELETE", task.PolicyProtocol},
+			{"X_HTTP_Method_Override", "DELETE", task.PolicyProtocol},
+			{"X-Original-URL", "/v2/admin", task.PolicyProtocol},
+			{"X-Rewrite-URL", "/v2/admin", task.PolicyProtocol},
+			{"X_Api_Key", "mine", task.PolicyCredential},
+			{"X_api-Key", placeholder, task.PolicyCredential},
+			{"X_Auth_Token", "mine", task.PolicyCredential},
+		} {
+			for _, path := range []string{"/v1/x", "/free/x"} {
+				res, body := w.do(client, w.request("GET", w.url(path), header(c.name, c.value)))
+				got := w.far.take()
+				if path == "/free/x" && c.want == task.PolicyCredential && c.value == "mine" {
+					if res.StatusCode != 200 || len(got) != 1 || keyed(got) {
+						t.Errorf("%s where nothing is lent: %d %s, %+v", c.name, res.StatusCode, body, got)
+					}
+					continue
+				}
+				if res.StatusCode != 403 || code(t, body) != c.want || len(got) > 0 {
+					t.Errorf("%s: %s at %s: %d %s, the far side saw %+v", c.name, c.value, path, res.StatusCode, body, got)
+				}
+			}
+		}
+	}
+}
+
+// Where rules say nothing about methods, paths and credentials, such headers are
+// the program's own.
+func TestHeadersOfOpenRulesPass(t *testing.T) {
+	w := newWithin(t, true, hello)
+	w.grant(task.Rule{ID: "open", Host: "ok.test", Ports: []uint16{w.port}, Protocol: task.ProtocolHTTP, Private: true})
+	res, body := w.do(w.inside(true), w.request("PUT", w.url("/any"), header("X-HTTP-Method-Override", "PATCH")))
+	if got := w.far.take(); res.StatusCode != 200 || len(got) != 1 {
+		t.Errorf("%d %s, the far side saw %+v", res.StatusCode, body, got)
+	}
+}
+
+// A trailer may be taken for a header: beside a lent key it is dropped.
+func TestTrailersBesideALentKey(t *testing.T) {
+	kinds(t, func(t *testing.T, inside, outside bool) {
+		w := newWithin(t, outside, func(rw http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			fmt.Fprintf(rw, "%d trailers", len(r.Trailer))
+		})
+		for path, want := range map[string]string{"/v1/x": "0 trailers", "/free/x": "1 trailers"} {
+			_, body := w.do(w.inside(inside), w.request("POST", w.url(path), func(r *http.Request) {
+				r.Body, r.ContentLength, r.Trailer = io.NopCloser(strings.NewReader("body")), -1, http.Header{"X-Api-Key": {"mine"}}
+			}))
+			if body != want {
+				t.Errorf("%s: %q, want %q", path, body, want)
+			}
+		}
+	})
+}
+
+// A space in the target would end it where the far side speaks HTTP/1.
+func TestTargetsThatEndEarly(t *testing.T) {
+	w := newWithin(t, false, hello)
+	for _, path := range []string{"/v1/x?a HTTP/1.0", "/v1/x?a b", "/v1/x?\xc3\xa4", "/v1/x?a#b", "/v1/x#b", "/v1/x?a\tb"} {
+		status := w.rawH2([][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "ok.test"}, {":path", path}})
+		if got := w.far.take(); len(got) > 0 || status == "200" {
+			t.Errorf("%q: %q, the far side saw %+v", path, status, got)
+		}
+	}
+}
+
+// A far side that pretends to switch protocols does not end the strict reading
+// of what comes after.
+func TestSwitchThatWasNotAskedFor(t *testing.T) {
+	w := newWithin(t, false, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/switch" {
+			hello(rw, r)
+			return
+		}
+		c, _, err := rw.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, io.LimitReader(c, 1))
+	})
+	for _, upgrade := range []string{"", "Upgrade: websocket\r\n"} { // without Connection it asks for nothing
+		c, err := w.client.DialName(w.ctx(), "tcp", "ok.test", w.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(w.pem)
+		conn := tls.Client(c, &tls.Config{ServerName: "ok.test", RootCAs: roots, NextProtos: []string{"http/1.1"}})
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		in := bufio.NewReader(conn)
+		first := ask(t, conn, in, "GET /v1/switch HTTP/1.1\r\nHost: ok.test\r\n"+upgrade+"\r\n")
+		// Go's own server would take this one.
+		second := ask(t, conn, in, "GET /v1/x HTTP/1.1\nHost: ok.test\n\r\n\r\n")
+		if first != 502 || second/100 == 2 {
+			t.Errorf("%q: answers %d and %d", upgrade, first, second)
+		}
+		for _, s := range w.far.take() {
+			if s.uri != "/v1/switch" {
+				t.Errorf("%q: the far side saw %+v", upgrade, s)
+			}
+		}
+	}
+}
+
+// ask sends a request and gives the status of the answer; 0: there is none.
+func ask(t *testing.T, conn net.Conn, in *bufio.Reader, text string) int {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		return 0
+	}
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return 0
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode
+}
