@@ -114,6 +114,8 @@ type Answer struct {
 	Inspections []Inspection `json:"inspections,omitempty"` // of Inspect
 
 	Protected *Protected `json:"protected,omitempty"` // of Protect
+
+	File *FileResult `json:"file,omitempty"` // of FileDo and FileWrite
 }
 
 // Ending is the payload of Exit.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/files"
 	"github.com/cofferdam/cofferdam/internal/guest/agent/quota"
 	"github.com/cofferdam/cofferdam/internal/guest/agent/trust"
 )
@@ -62,6 +63,7 @@ type Agent struct {
 	inodes   quota.Files // whoever does
 
 	protection protection
+	effects    files.Memory // on files, that were had
 }
 
 // New prepares an agent. It takes over the reaping of children.

@@ -141,6 +141,21 @@ func (a *Agent) receive(f guest.Frame) {
 		if a.parse(f, &g) {
 			a.openGet(f.Epoch, f.Stream, g)
 		}
+	case guest.FileDo:
+		var op guest.FileOp
+		if a.parse(f, &op) {
+			go a.doFile(f.Epoch, f.Stream, op)
+		}
+	case guest.FileRead:
+		var r guest.FileReadRequest
+		if a.parse(f, &r) {
+			a.openFileRead(f.Epoch, f.Stream, r)
+		}
+	case guest.FileWrite:
+		var w guest.FileWriteRequest
+		if a.parse(f, &w) {
+			a.openFileWrite(f.Epoch, f.Stream, w)
+		}
 	case guest.Data, guest.TransferEnd, guest.TransferStop, guest.Credit:
 		a.flowFrame(f)
 	}

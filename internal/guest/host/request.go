@@ -103,7 +103,8 @@ func (c *Conn) reply(f guest.Frame) {
 // cleanReason lets the guest give no reasons but those it has.
 func cleanReason(reason string) string {
 	switch reason {
-	case guest.ReasonInvalid, guest.ReasonNotFound, guest.ReasonDisk, guest.ReasonPIDs, guest.ReasonInodes, guest.ReasonFiles:
+	case guest.ReasonInvalid, guest.ReasonNotFound, guest.ReasonDisk, guest.ReasonPIDs, guest.ReasonInodes, guest.ReasonFiles,
+		guest.ReasonConflict, guest.ReasonSize, guest.ReasonProtected:
 		return reason
 	}
 	return guest.ReasonInternal

@@ -24,6 +24,7 @@ type transfer struct {
 	buffers  [][]byte // get: what was received and not taken
 	over     bool     // nothing more will come
 	err      error
+	answer   guest.Answer // put: the guest's, when there was no error
 }
 
 func newTransfer(put bool) *transfer {
@@ -59,7 +60,7 @@ func (c *Conn) openTransfer(ctx context.Context, kind guest.Type, payload any) (
 	if !c.established {
 		return 0, nil, ErrInterrupted
 	}
-	t := newTransfer(kind == guest.Put)
+	t := newTransfer(kind == guest.Put || kind == guest.FileWrite)
 	c.lastID++
 	c.transfers[c.lastID] = t
 	c.send(kind, c.lastID, text)
@@ -90,14 +91,20 @@ func (c *Conn) sendFor(id uint64, t *transfer, kind guest.Type, payload []byte) 
 // dir, devices and the like are refused; the error names the entry, and those
 // before it stay. ErrInterrupted may be tried again with a fresh stream.
 func (c *Conn) Put(ctx context.Context, dir string, tar io.Reader) error {
-	id, t, err := c.openTransfer(ctx, guest.Put, guest.PutRequest{Dir: dir})
+	_, err := c.upload(ctx, guest.Put, guest.PutRequest{Dir: dir}, tar)
+	return wrap("put", err)
+}
+
+// upload sends what src has and returns the guest's answer.
+func (c *Conn) upload(ctx context.Context, kind guest.Type, payload any, src io.Reader) (guest.Answer, error) {
+	id, t, err := c.openTransfer(ctx, kind, payload)
 	if err != nil {
-		return wrap("put", err)
+		return guest.Answer{}, err
 	}
 	defer context.AfterFunc(ctx, func() { c.stop(id, t, ctx.Err()) })()
 	for {
 		data := make([]byte, guest.MaxData)
-		n, err := io.ReadFull(tar, data)
+		n, err := io.ReadFull(src, data)
 		if n > 0 {
 			if !t.reserve(int64(n)) {
 				break
@@ -109,7 +116,7 @@ func (c *Conn) Put(ctx context.Context, dir string, tar io.Reader) error {
 			break
 		}
 		if err != nil {
-			c.stop(id, t, fmt.Errorf("read the tar stream: %w", err))
+			c.stop(id, t, fmt.Errorf("read what is sent: %w", err))
 			break
 		}
 	}
@@ -118,7 +125,7 @@ func (c *Conn) Put(ctx context.Context, dir string, tar io.Reader) error {
 	for !t.over {
 		t.changed.Wait()
 	}
-	return wrap("put", t.err)
+	return t.answer, t.err
 }
 
 // reserve waits until n more bytes may be on their way.
@@ -187,6 +194,9 @@ func (c *Conn) transferred(t *transfer, answer guest.Answer) {
 	case answer.Error != nil:
 		t.finish(answer.Error)
 	case t.put:
+		t.mu.Lock()
+		t.answer = answer
+		t.mu.Unlock()
 		t.finish(nil)
 	default:
 		t.finish(io.EOF)
@@ -198,9 +208,18 @@ func (c *Conn) transferred(t *transfer, answer guest.Answer) {
 // beneath them. Sockets, devices and pipes are left out. An error that is known
 // before the first byte is returned at once.
 func (c *Conn) Get(ctx context.Context, path string, exclude []string) (io.ReadCloser, error) {
-	id, t, err := c.openTransfer(ctx, guest.Get, guest.GetRequest{Path: path, Exclude: exclude})
+	d, err := c.download(ctx, guest.Get, guest.GetRequest{Path: path, Exclude: exclude})
 	if err != nil {
 		return nil, wrap("get", err)
+	}
+	return d, nil
+}
+
+// download opens a stream and waits for its first bytes.
+func (c *Conn) download(ctx context.Context, kind guest.Type, payload any) (*download, error) {
+	id, t, err := c.openTransfer(ctx, kind, payload)
+	if err != nil {
+		return nil, err
 	}
 	d := &download{conn: c, id: id, transfer: t}
 	d.unhook = context.AfterFunc(ctx, func() { c.stop(id, t, ctx.Err()) })
@@ -212,7 +231,7 @@ func (c *Conn) Get(ctx context.Context, path string, exclude []string) (io.ReadC
 	t.mu.Unlock()
 	if failed {
 		d.unhook()
-		return nil, wrap("get", t.err)
+		return nil, t.err
 	}
 	return d, nil
 }
