@@ -37,6 +37,7 @@ lint-house:
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these files'; exit 1; }
 	go vet ./...
 	go vet -tags root ./...
+	go vet -tags bench,soak ./test/...
 	cd engine && go vet $(ENGINE) ./...
 
 ## test-unit: no root needed, fast
@@ -56,9 +57,10 @@ test-slow: build
 bench: tools build
 	COFFERDAM_BIN=$(BIN) go test -tags bench -count 1 -timeout 30m -run TestBench -v ./test/bench
 
-## soak: volume and hours of fuzzing; not in CI
-soak: build
-	COFFERDAM_BIN=$(BIN) test/soak
+## soak: a thousand tasks while everything is killed, then hours of fuzzing; not in CI (test/soak/doc.go has the variables)
+soak: tools build
+	COFFERDAM_BIN=$(BIN) go test -tags soak -count 1 -timeout 0 -v ./test/soak
+	COFFERDAM_BIN=$(BIN) test/soak/fuzz
 
 ## lint: the opt-in linters of .golangci.yml
 lint: lint-house

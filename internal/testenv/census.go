@@ -1,8 +1,8 @@
 package testenv
 
 import (
-	"bufio"
 	"bytes"
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -39,11 +39,13 @@ func (e *Env) Processes() []Process {
 	return list
 }
 
-// Census lists, sorted, the host objects that a run could leave: runsc
-// processes of this installation, network namespaces (by inode, over all
-// processes and the named ones), mounts, cgroups, network links, listening and
-// named sockets, and the folders of sandboxes. Two equal censuses mean that
-// nothing was left between them.
+// Census lists, sorted, the host objects that a run could leave: processes,
+// network namespaces and the others (by inode, over all processes and the named
+// ones), mounts, cgroups, network links, loop devices, listening and named
+// sockets, open lines of the clean-up ledger, and the folders of sandboxes.
+// What another installation or test on the machine owns is left out, where its
+// owner can be told (see owners). Two equal censuses mean that nothing was left
+// between them.
 func (e *Env) Census() []string {
 	var list []string
 	for _, p := range e.Processes() {
@@ -54,11 +56,14 @@ func (e *Env) Census() []string {
 			list = append(list, "process "+p.Name)
 		}
 	}
-	list = append(list, namespaces()...)
-	list = append(list, mounts()...)
-	list = append(list, cgroups()...)
+	o := e.owners()
+	list = append(list, o.namespaces()...)
+	list = append(list, o.mounts()...)
+	list = append(list, o.cgroups()...)
+	list = append(list, o.loops()...)
 	list = append(list, links()...)
-	list = append(list, sockets()...)
+	list = append(list, o.sockets()...)
+	list = append(list, e.open()...)
 	for _, pattern := range []string{"worker/sandboxes/*", "worker/runsc/*", "worker/network/*"} {
 		found, _ := filepath.Glob(filepath.Join(e.Data, pattern))
 		for _, f := range found {
@@ -69,41 +74,23 @@ func (e *Env) Census() []string {
 	return list
 }
 
-func namespaces() []string {
-	seen := map[string]bool{}
-	procs, _ := filepath.Glob("/proc/[0-9]*/ns/*")
-	for _, ns := range procs {
-		if target, err := os.Readlink(ns); err == nil {
-			seen["namespace "+target] = true
+// open lists the objects that the ledger says may be there.
+func (e *Env) open() []string {
+	text, _ := os.ReadFile(filepath.Join(e.Data, "worker", "ledger"))
+	count := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		var l struct {
+			Record struct{ Op, Kind, Name, Sandbox string }
+		}
+		if json.Unmarshal([]byte(line), &l) != nil {
+			continue // the line that is being written
+		}
+		object := "ledger " + l.Record.Kind + " " + l.Record.Name + " " + l.Record.Sandbox
+		if delete(count, object); l.Record.Op == "open" {
+			count[object] = 1
 		}
 	}
-	named, _ := filepath.Glob("/run/netns/*")
-	for _, n := range named {
-		seen["named namespace "+n] = true
-	}
-	return keys(seen)
-}
-
-func mounts() []string {
-	var list []string
-	b, _ := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 4 {
-			list = append(list, "mount "+f[4])
-		}
-	}
-	return list
-}
-
-func cgroups() []string {
-	var list []string
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(name string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			list = append(list, "cgroup "+name)
-		}
-		return nil
-	})
-	return list
+	return keys(count)
 }
 
 func links() []string {
@@ -115,30 +102,7 @@ func links() []string {
 	return list
 }
 
-func sockets() []string {
-	var list []string
-	if f, err := os.Open("/proc/net/unix"); err == nil {
-		defer f.Close()
-		for s := bufio.NewScanner(f); s.Scan(); {
-			if fields := strings.Fields(s.Text()); len(fields) == 8 && fields[5] == "01" {
-				list = append(list, "socket "+fields[7])
-			}
-		}
-	}
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, _ := os.ReadFile(file)
-		for line := range strings.Lines(string(b)) {
-			if f := strings.Fields(line); len(f) > 3 && f[3] == "0A" { // TCP_LISTEN
-				// By address only: a daemon that was restarted listens on other ports.
-				addr, _, _ := strings.Cut(f[1], ":")
-				list = append(list, "listener "+addr)
-			}
-		}
-	}
-	return list
-}
-
-func keys(m map[string]bool) []string {
+func keys[V any](m map[string]V) []string {
 	list := make([]string, 0, len(m))
 	for k := range m {
 		list = append(list, k)
