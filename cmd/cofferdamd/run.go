@@ -203,7 +203,7 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	p.registry = fleet.NewRegistry(fleet.RegistryOptions{
 		Authenticate: p.worker, Boot: p.boot, Version: version, Log: p.log,
 	})
-	p.fleet = fleet.New(p.registry, fleet.Options{})
+	p.fleet = fleet.New(p.registry, fleet.Options{Placement: p.store})
 	p.work = steps.New(steps.Deps{
 		Permission: p.fleet, FileFacts: p.store,
 		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Harnesses: harnesses(),
@@ -249,7 +249,7 @@ func (p *plane) server() (*server.Server, error) {
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
 			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
-			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
+			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
 			Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
 			Probes: []server.Probe{

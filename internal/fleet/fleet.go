@@ -22,6 +22,8 @@ type Placement interface {
 	// placed.
 	SandboxWorker(ctx context.Context, sandbox string) (worker string, err error)
 	SetSandboxWorker(ctx context.Context, sandbox, worker string) error
+	// ForgetSandboxWorker is told when the sandbox is gone.
+	ForgetSandboxWorker(ctx context.Context, sandbox string) error
 }
 
 // Options says how a Fleet behaves.
@@ -167,10 +169,16 @@ func (f *Fleet) Destroy(ctx context.Context, id string) error {
 	if errors.As(err, &failure) && failure.Reason == task.InputNotFound {
 		err = nil
 	}
-	if err == nil {
-		f.places.forget(id)
+	if err != nil {
+		return err
 	}
-	return err
+	if f.placement != nil {
+		if err := f.placement.ForgetSandboxWorker(ctx, id); err != nil {
+			return task.Fail(task.InfraStorage, "that the sandbox is gone can't be written to the store", err)
+		}
+	}
+	f.places.forget(id)
+	return nil
 }
 
 // maxEgress bounds the records that one call returns; a next call goes on.

@@ -329,6 +329,53 @@ func (m *memory) SetSandboxWorker(_ context.Context, id, worker string) error {
 	return nil
 }
 
+func (m *memory) ForgetSandboxWorker(_ context.Context, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.where, id)
+	return nil
+}
+
+// TestNewControlPlaneWaitsForTheWorkerThatHasIt replaces the control plane; the
+// worker that has the sandbox is the later of two to come back. Without a memory
+// the sandbox would be called lost as soon as the first has said what it has.
+func TestNewControlPlaneWaitsForTheWorkerThatHasIt(t *testing.T) {
+	placement := &memory{where: map[string]string{}}
+	dirs := []string{t.TempDir(), t.TempDir()}
+	first := newControl(t, fleet.Options{Placement: placement})
+	stop := keep(t, newLink(dirs[1], first.url, "machine-2"))
+	id := first.create(t, sandbox.Spec{})
+	if got, _ := placement.SandboxWorker(t.Context(), id); got != "machine-2" {
+		t.Fatalf("placed on %q", got)
+	}
+	first.stop()
+	stop()
+
+	second := newControl(t, fleet.Options{Placement: placement})
+	keep(t, newLink(dirs[0], second.url, "machine-1"))
+	if _, _, err := second.Info(t.Context(), newID()); err == nil { // machine-1 is there and was asked
+		t.Fatal("an unknown sandbox is found")
+	}
+	done := make(chan error, 1)
+	go func() {
+		worker, _, err := second.Info(t.Context(), id)
+		if err == nil && worker != "machine-2" {
+			err = fmt.Errorf("found on %q", worker)
+		}
+		done <- err
+	}()
+	keep(t, newLink(dirs[1], second.url, "machine-2"))
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Destroy(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := placement.SandboxWorker(t.Context(), id); got != "" {
+		t.Errorf("a destroyed sandbox is remembered on %q", got)
+	}
+}
+
 // TestNewControlPlaneFindsWhatRuns replaces the control plane while a command
 // runs; the new one goes on where the old one was.
 func TestNewControlPlaneFindsWhatRuns(t *testing.T) {
