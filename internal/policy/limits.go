@@ -36,6 +36,9 @@ func limitNames() []limit {
 		{"time", func(l *task.Limits) *int64 { return (*int64)(&l.Time) }},
 		{"names", func(l *task.Limits) *int64 { return &l.Names }},
 		{"connections", func(l *task.Limits) *int64 { return &l.Connections }},
+		{"patch", func(l *task.Limits) *int64 { return &l.Patch }},
+		{"kept", func(l *task.Limits) *int64 { return &l.Kept }},
+		{"keptFiles", func(l *task.Limits) *int64 { return &l.KeptFiles }},
 	}
 }
 
@@ -63,7 +66,9 @@ func (r *reader) limits(n *yaml.Node, path string) limits {
 		"files":       count(&l.Files, "open files", 32, 1<<20),
 		"names":       count(&l.Names, "host names", 1, 1<<16),
 		"connections": count(&l.Connections, "connections", 1, 1<<16),
-		"time":        func(n *yaml.Node, p string) { l.Time = r.duration(n, p) },
+		"patch":       size(&l.Patch, 1<<10), "kept": size(&l.Kept, 1<<10),
+		"keptFiles": count(&l.KeptFiles, "kept files", 1, 10_000),
+		"time":      func(n *yaml.Node, p string) { l.Time = r.duration(n, p) },
 	}
 	for name, read := range known {
 		known[name] = func(n *yaml.Node, p string) { l.lines[name] = n.Line; read(n, p) }
@@ -116,7 +121,7 @@ func show(name string, v int64) string {
 		return fmt.Sprintf("%g", float64(v)/1000)
 	case "time":
 		return time.Duration(v).String()
-	case "memory", "disk", "output":
+	case "memory", "disk", "output", "patch", "kept":
 		for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
 			if shift := 40 - 10*i; v >= 1<<shift && v%(1<<shift) == 0 {
 				return fmt.Sprintf("%d%s", v>>shift, unit)

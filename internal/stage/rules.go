@@ -133,7 +133,7 @@ func SandboxID(taskID string, attempt int, role string) string {
 func (p Plan) Spec(taskID string, attempt int, role string) sandbox.Spec {
 	spec := sandbox.Spec{
 		ID: SandboxID(taskID, attempt, role), Task: taskID, Role: role,
-		Root: "host", Limits: p.Limits.WithDefaults(),
+		Root: "host", Limits: p.Limits.WithDefaults().OfSandbox(),
 	}
 	spec.Sudo = p.Sudo && role != RoleExport
 	for _, name := range stagesIn(role) {

@@ -1,6 +1,9 @@
 package task
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits bound one sandbox and its commands. Zero means the default of
 // DefaultLimits, never "unlimited".
@@ -15,6 +18,11 @@ type Limits struct {
 	Time        time.Duration `json:"time,omitempty"`        // wall time of one command
 	Names       int64         `json:"names,omitempty"`       // host names the sandbox may ask for
 	Connections int64         `json:"connections,omitempty"` // open at one time
+
+	// Of what a task leaves; no sandbox knows them.
+	Patch     int64 `json:"patch,omitempty"`     // bytes of the patch, and of the bundle
+	Kept      int64 `json:"kept,omitempty"`      // bytes of all files kept by globs together
+	KeptFiles int64 `json:"keptFiles,omitempty"` // how many files are kept by globs
 }
 
 // DefaultLimits are the limits of a sandbox whose request names none.
@@ -22,10 +30,11 @@ func DefaultLimits() Limits {
 	return Limits{
 		MilliCPU: 2000, Memory: 4 << 30, PIDs: 4096, Disk: 10 << 30, Inodes: 2_000_000, Files: 65_536,
 		Output: 1 << 30, Time: time.Hour, Names: 4096, Connections: 512,
+		Patch: 64 << 20, Kept: 256 << 20, KeptFiles: 200,
 	}
 }
 
-// WithDefaults returns l with each zero field set from DefaultLimits.
+// WithDefaults returns l with each zero field of a sandbox set from DefaultLimits.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	for _, f := range []struct{ to, from *int64 }{
@@ -39,5 +48,18 @@ func (l Limits) WithDefaults() Limits {
 	if l.Time <= 0 {
 		l.Time = d.Time
 	}
+	return l
+}
+
+// OfOutputs returns the limits of a task's outputs, with the default of each that
+// is zero.
+func (l Limits) OfOutputs() (patch, kept, files int64) {
+	d := DefaultLimits()
+	return cmp.Or(max(l.Patch, 0), d.Patch), cmp.Or(max(l.Kept, 0), d.Kept), cmp.Or(max(l.KeptFiles, 0), d.KeptFiles)
+}
+
+// OfSandbox is l without what is about a task's outputs.
+func (l Limits) OfSandbox() Limits {
+	l.Patch, l.Kept, l.KeptFiles = 0, 0, 0
 	return l
 }

@@ -139,10 +139,13 @@ type StageRun struct {
 // Output is a thing the task leaves, kept by hash.
 type Output struct {
 	Name   string   `json:"name"` // "patch", "report", "log.agent", …
-	Kind   string   `json:"kind"` // "patch", "report", "log", "file"
+	Kind   string   `json:"kind"` // "patch", "bundle", "report", "log", "file", "base"
 	Digest Digest   `json:"digest"`
-	Size   int64    `json:"size"` // bytes
-	Flags  []string `json:"flags"`
+	Size   int64    `json:"size"`           // bytes
+	Flags  []string `json:"flags"`          // what people should know: "empty", "executes-on-open", …
+	Path   []byte   `json:"path,omitempty"` // of a kept file: its bytes as they were in the workspace
+
+	Removed *time.Time `json:"removed,omitempty"` // when its bytes were removed; nil: they are there
 }
 
 // Action is an outside effect. None exists yet; the list is always empty.

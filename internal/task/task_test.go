@@ -68,7 +68,7 @@ func TestZeroValuesRefuse(t *testing.T) {
 }
 
 func TestLimitsAreNeverUnlimited(t *testing.T) {
-	d := DefaultLimits()
+	d := DefaultLimits().OfSandbox()
 	if got := (Limits{}).WithDefaults(); got != d {
 		t.Errorf("the zero limits become %+v, want %+v", got, d)
 	}
@@ -79,6 +79,9 @@ func TestLimitsAreNeverUnlimited(t *testing.T) {
 	set := Limits{MilliCPU: 1, Memory: 2, PIDs: 3, Disk: 4, Inodes: 7, Files: 8, Output: 5, Time: 6, Names: 9, Connections: 10}
 	if got := set.WithDefaults(); got != set {
 		t.Errorf("%+v becomes %+v", set, got)
+	}
+	if patch, kept, files := (Limits{Patch: -1, Kept: 7}).OfOutputs(); patch != DefaultLimits().Patch || kept != 7 || files != DefaultLimits().KeptFiles {
+		t.Errorf("limits of outputs are %d, %d and %d", patch, kept, files)
 	}
 }
 

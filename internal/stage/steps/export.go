@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"strings"
@@ -13,22 +14,23 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// maxPatch bounds the patch.
-const maxPatch = 64 << 20
-
 // flagManifest marks a patch that touches what decides on dependencies.
 const flagManifest = "manifest"
 
-// exportScript makes the patch against $1 from the files in tree/. The files
-// are the agent's; the repository, its configuration and its hooks are not.
+// exportScript adds the files in tree/ to an index of $1, and lists them first
+// where $2 is not empty. The files are the agent's; the repository, its
+// configuration and its hooks are not. A submodule came without its repository
+// and would be taken for plain files: it stays as the base has it.
 const exportScript = `set -eu
 work=/tmp/cofferdam-work
 mv /tmp/cofferdam-in "$work"
 mkdir -p "$work/tree" "$work/out"
+if [ -n "$2" ]; then find "$work/tree" -mindepth 1 \( -type f -printf 'f %s %P\0' -o -type l -printf 'l 0 %P\0' \) > "$work/out/list"; fi
 git clone --quiet --no-checkout --branch cofferdam-base "$work/base.bundle" "$work/repo"
 export GIT_DIR="$work/repo/.git" GIT_WORK_TREE="$work/tree"
 cd "$work/tree"
 git read-tree "$1"
+git ls-files --stage -z | sed -z -n 's/^160000 [^\t]*\t//p' | xargs -0 -r sh -c 'for p do if [ -d "$p" ] && [ ! -L "$p" ]; then rm -rf -- "$p"; mkdir -- "$p"; fi; done' clear
 git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.attributesFile=/dev/null -c core.excludesFile=/dev/null add --all -- .
 git diff --cached --name-only --no-renames --no-ext-diff -z "$1" > "$work/out/names"
 `
@@ -66,7 +68,7 @@ func (w *Work) export(ctx context.Context, r *run) error {
 		return err
 	}
 	res, err := r.only(ctx, command{
-		id: "export", argv: []string{"sh", "-c", exportScript, "export", r.task.Commit}, env: gitEnv(),
+		id: "export", argv: []string{"sh", "-c", exportScript, "export", r.task.Commit, listWanted(r.task.Spec)}, env: gitEnv(),
 		timeout: r.plan.CommandTime(task.Export),
 	})
 	r.row.ExitCode = nil
@@ -76,11 +78,17 @@ func (w *Work) export(ctx context.Context, r *run) error {
 	if err := r.judge(res, task.ExportFailed, "git add"); err != nil {
 		return err
 	}
+	if err := r.keepFiles(ctx); err != nil {
+		return err
+	}
 	strip, err := r.makePatch(ctx)
 	if err != nil {
 		return err
 	}
-	return r.keepPatch(ctx, len(strip) > 0)
+	if err := r.keepPatch(ctx, len(strip) > 0); err != nil {
+		return err
+	}
+	return r.keepBundle(ctx)
 }
 
 // makePatch makes the patch without what the agent may not have changed, however
@@ -151,9 +159,10 @@ func (r *run) keepPatch(ctx context.Context, stripped bool) error {
 		return err
 	}
 	return r.getFile(ctx, "/tmp/cofferdam-work/out/patch", func(from io.Reader) error {
-		_, err := r.keep(ctx, "patch", "patch", from, maxPatch, flags...)
+		limit, _, _ := r.plan.Limits.OfOutputs()
+		_, err := r.keep(ctx, "patch", "patch", from, limit, flags...)
 		if hasReason(err, task.LimitSize) {
-			return task.Fail(task.LimitSize, "the patch is larger than 64 MiB", err)
+			return task.Fail(task.LimitSize, fmt.Sprintf("the patch is larger than %d bytes; the policy's limits.patch says how large it may be", limit), err)
 		}
 		return err
 	})

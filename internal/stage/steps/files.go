@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -73,7 +74,11 @@ func (r *run) put(ctx context.Context, fill func(*tar.Writer) error) error {
 
 // getFile gives the bytes of one regular file of the run's sandbox to take.
 func (r *run) getFile(ctx context.Context, file string, take func(io.Reader) error) error {
-	from, err := r.Sandboxes.Get(ctx, r.row.Sandbox, file, nil)
+	return fileOf(ctx, r.Sandboxes, r.row.Sandbox, file, take)
+}
+
+func fileOf(ctx context.Context, fleet stage.Sandboxes, box, file string, take func(io.Reader) error) error {
+	from, err := fleet.Get(ctx, box, file, nil)
 	if err != nil {
 		return err
 	}

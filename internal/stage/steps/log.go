@@ -132,13 +132,17 @@ func (r *run) keep(ctx context.Context, name, kind string, from io.Reader, limit
 	if flags == nil {
 		flags = []string{}
 	}
-	o := task.Output{Name: name, Kind: kind, Digest: digest, Size: size, Flags: flags}
-	err = r.Recorder.Record(ctx, r.in.Task, fmt.Sprintf("output.kept/%d/%s/%s", r.in.Attempt, name, digest),
+	return digest, r.addOutput(ctx, task.Output{Name: name, Kind: kind, Digest: digest, Size: size, Flags: flags})
+}
+
+// addOutput records an output whose bytes are stored.
+func (r *run) addOutput(ctx context.Context, o task.Output) error {
+	err := r.Recorder.Record(ctx, r.in.Task, fmt.Sprintf("output.kept/%d/%s/%s", r.in.Attempt, o.Name, o.Digest),
 		"output.kept", seenByControl, outputKept{Task: r.in.Task, Attempt: r.in.Attempt, Output: o})
 	if err != nil {
-		return "", err
+		return err
 	}
-	return digest, r.Facts.AddOutput(ctx, r.in.Task, o)
+	return r.Facts.AddOutput(ctx, r.in.Task, o)
 }
 
 // output finds an output of the task by name.

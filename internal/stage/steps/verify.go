@@ -133,6 +133,8 @@ type report struct {
 	Commit           string      `json:"commit"`
 	Log              task.Digest `json:"log"`
 	ManifestsTouched bool        `json:"manifestsTouched"`
+
+	JUnit *junitReport `json:"junit,omitempty"` // of the file that the task names
 }
 
 // judgePatch runs the verify command and keeps its report, whatever it says.
@@ -151,10 +153,14 @@ func (r *run) judgePatch(ctx context.Context, manifests bool) error {
 	if err != nil {
 		return err
 	}
+	tests, err := r.testReport(ctx, res.ExitCode)
+	if err != nil {
+		return err
+	}
 	text, err := json.Marshal(report{
 		Command: r.task.Spec.Verify, ExitCode: res.ExitCode, Reason: res.Reason,
 		DurationMS: res.EndedAt.Sub(res.StartedAt).Milliseconds(),
-		Commit:     r.task.Commit, Log: log, ManifestsTouched: manifests,
+		Commit:     r.task.Commit, Log: log, ManifestsTouched: manifests, JUnit: tests,
 	})
 	if err != nil {
 		return err
