@@ -199,7 +199,7 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		defer e.end()
 	}
-	set, reason := x.gate.Lend(r.Context(), c.way.gateway.options.Lender, e.pass)
+	loan, reason := x.gate.Lend(r.Context(), c.way.gateway.options.Lender, e.pass)
 	if reason != task.ReasonNone {
 		e.reason = reason
 		c.writeProblem(w, problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path})
@@ -215,12 +215,12 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &countedBody{ReadCloser: r.Body, n: &e.out}
 	}
-	e.proxy(set).ServeHTTP(&countedWriter{ResponseWriter: w, n: &e.in}, r)
+	e.proxy(loan).ServeHTTP(&countedWriter{ResponseWriter: w, n: &e.in}, r)
 }
 
-// proxy sends one request on. set puts the lent value into what goes out, after
+// proxy sends one request on. The lent value is put into what goes out after
 // everything that a client may have taken off it.
-func (e *exchange) proxy(set func(http.Header)) *httputil.ReverseProxy {
+func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
 	x := e.exchanges
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -236,7 +236,7 @@ func (e *exchange) proxy(set func(http.Header)) *httputil.ReverseProxy {
 				}
 			}
 			delete(p.Out.Header, "Host")
-			set(p.Out.Header)
+			loan.Set(p.Out.Header)
 		},
 		Transport:     x.wire,
 		FlushInterval: -1,
@@ -257,7 +257,7 @@ func (e *exchange) proxy(set func(http.Header)) *httputil.ReverseProxy {
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			x.connection.way.log.Debug("request", "conn", x.connection.id, "error", err)
+			x.connection.way.log.Debug("request", "conn", x.connection.id, "error", loan.Quiet(err))
 			e.reason = outbound.Fault(err)
 			x.connection.writeProblem(w, problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path})
 		},

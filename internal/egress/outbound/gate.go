@@ -222,18 +222,17 @@ func basic(v string) string {
 	return string(plain)
 }
 
-// Lend gets the value for a request that passed, and gives what sets it in the
-// header that goes out. Without a lease it sets nothing. A reason other than
-// ReasonNone means that the request must not go.
-func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (set func(http.Header), reason task.Reason) {
+// Lend gets the value for a request that passed. Without a lease it lends
+// nothing. A reason other than ReasonNone means that the request must not go.
+func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (Loan, task.Reason) {
 	if !p.Allowed() {
-		return nil, task.PolicyDenied
+		return Loan{}, task.PolicyDenied
 	}
 	if p.lease == nil {
-		return func(http.Header) {}, task.ReasonNone
+		return Loan{}, task.ReasonNone
 	}
 	if lender == nil || !g.Secure {
-		return nil, task.InfraControlAway
+		return Loan{}, task.InfraControlAway
 	}
 	ctx, cancel := context.WithTimeout(ctx, lendWait)
 	defer cancel()
@@ -241,14 +240,13 @@ func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (set func(http.H
 	if err != nil {
 		var f *task.Failure
 		if errors.As(err, &f) && f.Reason.Class() == "policy" {
-			return nil, task.PolicyCredential
+			return Loan{}, task.PolicyCredential
 		}
-		return nil, task.InfraControlAway
+		return Loan{}, task.InfraControlAway
 	}
 	text := p.lease.Prefix + value.Reveal()
 	if value.Empty() || !httpguts.ValidHeaderFieldValue(text) || slices.ContainsFunc(g.Grant.Leases, func(l task.Lease) bool { return l.Placeholder == value.Reveal() }) {
-		return nil, task.PolicyCredential
+		return Loan{}, task.PolicyCredential
 	}
-	name := textproto.CanonicalMIMEHeaderKey(p.lease.Header)
-	return func(h http.Header) { h[name] = []string{text} }, task.ReasonNone
+	return Loan{header: textproto.CanonicalMIMEHeaderKey(p.lease.Header), text: task.NewSecret(text), value: value}, task.ReasonNone
 }

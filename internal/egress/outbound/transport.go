@@ -91,7 +91,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		reason := e.fault(err)
 		e.end(0, reason)
-		return nil, e.failure(reason, err)
+		return nil, e.failure(reason, e.loan.Quiet(err))
 	}
 	e.status = res.StatusCode
 	if _, upgraded := res.Body.(io.ReadWriteCloser); upgraded {
@@ -99,6 +99,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, e.failure(task.PolicyProtocol, res.Body.Close())
 	}
 	res.Body = &answer{ReadCloser: res.Body, exchange: e}
+	e.loan.answered(res)
 	return res, nil
 }
 
@@ -128,6 +129,7 @@ type exchange struct {
 	private   bool
 	use       policy.Use
 	out       *http.Request
+	loan      Loan
 	in, sent  atomic.Int64
 	status    int
 	once      sync.Once
@@ -178,22 +180,23 @@ func (t *Transport) admit(r *http.Request) (*exchange, error) {
 	if err := t.options.Record(e.record); err != nil {
 		return nil, task.Fail(task.InfraStorage, "the decision could not be recorded", err)
 	}
-	set, reason := gate.Lend(r.Context(), t.options.Lender, pass)
+	loan, reason := gate.Lend(r.Context(), t.options.Lender, pass)
 	if reason != task.ReasonNone {
 		e.end(0, reason)
 		return nil, e.failure(reason, nil)
 	}
-	e.prepare(r, set)
+	e.prepare(r, loan)
 	return e, nil
 }
 
 // prepare makes the request that goes out: only it ever has the value.
-func (e *exchange) prepare(r *http.Request, set func(http.Header)) {
+func (e *exchange) prepare(r *http.Request, loan Loan) {
+	e.loan = loan
 	e.out = r.Clone(context.WithValue(r.Context(), exchangeKey{}, e))
 	if e.out.Header == nil {
 		e.out.Header = make(http.Header)
 	}
-	set(e.out.Header)
+	loan.Set(e.out.Header)
 	if r.Body != nil && r.Body != http.NoBody {
 		e.out.Body = &question{ReadCloser: r.Body, exchange: e}
 	}
@@ -315,12 +318,14 @@ type answer struct {
 func (a *answer) Read(b []byte) (int, error) {
 	n, err := a.ReadCloser.Read(b)
 	a.exchange.in.Add(int64(n))
-	if errors.Is(err, io.EOF) {
+	if err == io.EOF { //nolint:errorlint // a body ends with itself
 		a.exchange.end(a.exchange.status, task.ReasonNone)
-	} else if err != nil {
+		return n, err
+	}
+	if err != nil {
 		a.exchange.end(a.exchange.status, task.EgressUnreachable)
 	}
-	return n, err
+	return n, a.exchange.loan.Quiet(err)
 }
 
 func (a *answer) Close() error {
