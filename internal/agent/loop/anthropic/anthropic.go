@@ -22,6 +22,9 @@ import (
 // maxTokens bounds one answer.
 const maxTokens = 16_384
 
+// maxBlocks bounds how many blocks a stream may begin.
+const maxBlocks = 1024
+
 // Model is one model at one server.
 type Model struct {
 	name     string
@@ -141,7 +144,7 @@ func trouble(err error) error {
 // answer is an answer as far as it has come.
 type answer struct {
 	blocks []block
-	inputs []strings.Builder // of tool_use blocks
+	inputs []string // of tool_use blocks
 	stop   string
 	usage  task.ModelUsage
 	ended  bool
@@ -159,12 +162,15 @@ func (a *answer) take(e sdk.MessageStreamEventUnion) error {
 		if e.Index != int64(len(a.blocks)) {
 			return fmt.Errorf("block %d begins where block %d should", e.Index, len(a.blocks))
 		}
+		if len(a.blocks) >= maxBlocks {
+			return fmt.Errorf("more than %d blocks", maxBlocks)
+		}
 		b := e.ContentBlock
 		next := block{Type: b.Type, Text: b.Text, ID: b.ID, Name: b.Name, Signature: b.Signature, Data: b.Data}
 		if b.Type == "thinking" {
 			next.Thinking = &b.Thinking
 		}
-		a.blocks, a.inputs = append(a.blocks, next), append(a.inputs, strings.Builder{})
+		a.blocks, a.inputs = append(a.blocks, next), append(a.inputs, "")
 	case "content_block_delta":
 		if e.Index < 0 || e.Index >= int64(len(a.blocks)) {
 			return fmt.Errorf("a piece of block %d, which has not begun", e.Index)
@@ -175,7 +181,7 @@ func (a *answer) take(e sdk.MessageStreamEventUnion) error {
 		if b.Thinking != nil {
 			*b.Thinking += e.Delta.Thinking
 		}
-		a.inputs[e.Index].WriteString(e.Delta.PartialJSON)
+		a.inputs[e.Index] += e.Delta.PartialJSON
 	case "message_delta":
 		a.stop = string(e.Delta.StopReason)
 		if e.Usage.OutputTokens > 0 {
@@ -199,7 +205,7 @@ func (a *answer) whole() (loop.Answer, error) {
 				continue // the vendor refuses an empty text
 			}
 		case "tool_use":
-			in := a.inputs[i].String()
+			in := a.inputs[i]
 			if in == "" {
 				in = "{}"
 			}
