@@ -22,7 +22,10 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-const requestWait = time.Minute // for a request's header
+const (
+	requestWait = time.Minute      // for a request's header
+	halfWait    = 30 * time.Second // for more of an answer to a client that ended its side
+)
 
 // exchanges are the requests of one connection.
 type exchanges struct {
@@ -40,6 +43,9 @@ type exchanges struct {
 func (x *exchanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.running.Add(1)
 	defer x.running.Done()
+	if x.screen != nil {
+		defer x.screen.Answered()
+	}
 	n := x.count.Add(1)
 	if reason := x.misshapen(r, n); reason != task.ReasonNone {
 		x.deny(w, r, n, task.Decision{Reason: reason}, true)

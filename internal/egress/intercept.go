@@ -82,6 +82,11 @@ func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Con
 	}
 	if !h2 {
 		x.screen = strict.New(conn)
+		if far.Scheme == "http" {
+			// Over TLS an end of one side alone is no habit of clients, and
+			// requests of one that is gone should not go on there.
+			x.screen.Patient(halfWait)
+		}
 		conn = x.screen
 	}
 	serveOne(c.ctx, conn, notice, requestWait, x)

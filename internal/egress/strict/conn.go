@@ -47,6 +47,7 @@ type Conn struct {
 	why    string
 	cut    error // what reads end with once nothing more passes
 	buf    []byte
+	half   half
 }
 
 // New screens what is read from c.
@@ -103,7 +104,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 		c.in = append(c.in, c.buf[:n]...)
 		c.mu.Unlock()
 		if n == 0 && err != nil {
-			return 0, err
+			return 0, c.end(err)
 		}
 	}
 }
