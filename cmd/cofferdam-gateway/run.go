@@ -114,14 +114,14 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	roots, err := outbound.ReadRoots(f.roots)
+	roots, trust, err := outbound.ReadRoots(f.roots)
 	if err != nil {
 		return err
 	}
 	id := boot.NewID()
 	service := egress.NewService(id, []uint32{0, uint32(os.Geteuid())}, log)
 	o := egress.Options{
-		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: resolver, Guard: guard.New(f.protect, nil), Roots: roots, Records: records,
+		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: resolver, Guard: guard.New(f.protect, nil), Roots: roots, Trust: trust, Records: records,
 		SealKey: key, Log: log, Stored: service.Stored, Broken: service.Broken,
 	}
 	end, err := lend(&o, f.control, f.controlToken, log)

@@ -21,7 +21,7 @@ func newOutside(f flags) (outside, error) {
 	if err != nil {
 		return outside{}, task.Fail(task.InputInvalid, err.Error(), nil)
 	}
-	roots, err := outbound.ReadRoots(f.roots)
+	roots, _, err := outbound.ReadRoots(f.roots)
 	if err != nil {
 		return outside{}, task.Fail(task.InputInvalid, err.Error(), nil)
 	}

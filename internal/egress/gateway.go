@@ -48,7 +48,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Options make a gateway. All but Limits, Roots, Lender and Granted are required.
+// Options make a gateway. All but Limits, Roots, Trust, Lender and Granted are
+// required.
 type Options struct {
 	Decide        Decide
 	DecideRequest outbound.DecideRequest
@@ -56,6 +57,10 @@ type Options struct {
 	// Roots are whom the far side's certificates are verified under, where the
 	// gateway ends TLS; nil: the system's.
 	Roots *x509.CertPool
+	// Trust are certificates (PEM) that programs inside are told to trust beside
+	// the sandbox's own authority, for connections whose TLS does not end here;
+	// nil: none.
+	Trust []byte
 	// Lender gives the values of leases; nil: nothing is lent, and requests that
 	// need a credential are refused.
 	Lender outbound.Lender
@@ -137,7 +142,7 @@ func (g *Gateway) Attach(h Handed) (pem, sealed []byte, err error) {
 	g.ways[h.Sandbox] = w
 	g.mu.Unlock()
 	g.options.Log.Info("attached", "sandbox", h.Sandbox, "names", len(h.Names), "rules", len(h.Grant.Rules))
-	return a.PEM(), sealed, nil
+	return append(a.PEM(), g.options.Trust...), sealed, nil
 }
 
 // authority opens the one handed over, or makes one. One that can't be opened

@@ -9,21 +9,22 @@ import (
 )
 
 // ReadRoots gives whom certificates are verified under: the system's
-// authorities and those of a PEM file, for the --roots flag. An empty path
-// gives nil, which stands for the system's alone.
-func ReadRoots(path string) (*x509.CertPool, error) {
+// authorities and those of a PEM file, for the --roots flag; and the text of
+// that file. An empty path gives nil, which stands for the system's alone.
+func ReadRoots(path string) (pool *x509.CertPool, text []byte, err error) {
 	if path == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("--roots: %w", err)
+	if text, err = os.ReadFile(path); err != nil {
+		return nil, nil, fmt.Errorf("--roots: %w", err)
 	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("--roots: the system's authorities: %w", err)
+	if pool, err = x509.SystemCertPool(); err != nil {
+		return nil, nil, fmt.Errorf("--roots: the system's authorities: %w", err)
 	}
-	return pool, addRoots(pool, text, path)
+	if err := addRoots(pool, text, path); err != nil {
+		return nil, nil, err
+	}
+	return pool, text, nil
 }
 
 // addRoots adds every certificate of a PEM text, which holds nothing else.

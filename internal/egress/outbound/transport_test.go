@@ -265,14 +265,14 @@ func TestRoots(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if pool, err := ReadRoots(file); (err == nil && pool != nil) != ok {
+		if pool, _, err := ReadRoots(file); (err == nil && pool != nil) != ok {
 			t.Errorf("%.40q: %v", text, err)
 		}
 	}
-	if _, err := ReadRoots(dir + "/none"); err == nil {
+	if _, _, err := ReadRoots(dir + "/none"); err == nil {
 		t.Error("a file that isn't there")
 	}
-	if pool, err := ReadRoots(""); pool != nil || err != nil {
+	if pool, _, err := ReadRoots(""); pool != nil || err != nil {
 		t.Errorf("no file: %v, %v", pool, err)
 	}
 }

@@ -58,12 +58,14 @@ func Env() []string {
 	)
 }
 
-// Install puts the authority (one certificate as PEM) into the files beneath
-// root. Doing it again changes nothing.
+// Install puts the authority (one or more certificates as PEM, the sandbox's own
+// first) into the files beneath root. Doing it again changes nothing.
 func Install(root string, authority []byte) error {
-	block, rest := pem.Decode(authority)
-	if block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 {
-		return errors.New("the authority is not one PEM certificate")
+	for rest := authority; len(bytes.TrimSpace(rest)) > 0 || len(authority) == 0; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
+			return errors.New("the authority is not PEM certificates alone")
+		}
 	}
 	authority = append(bytes.TrimSpace(authority), '\n')
 	if err := replace(root, Authority, authority); err != nil {

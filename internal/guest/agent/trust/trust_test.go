@@ -69,8 +69,24 @@ func TestInstall(t *testing.T) {
 			}
 		})
 	}
-	if err := Install(t.TempDir(), []byte("no certificate")); err == nil {
-		t.Error("garbage is trusted")
+	for _, garbage := range []string{"", "no certificate", string(authority) + "and more", "-----BEGIN EC PRIVATE KEY-----\nAA==\n-----END EC PRIVATE KEY-----\n"} {
+		if err := Install(t.TempDir(), []byte(garbage)); err == nil {
+			t.Errorf("trusted: %q", garbage)
+		}
+	}
+}
+
+// The operator's further authorities come with the sandbox's own.
+func TestInstallSeveral(t *testing.T) {
+	root := t.TempDir()
+	own, further := certificate(t), certificate(t)
+	if err := Install(root, append(bytes.Clone(own), further...)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{Authority, Bundle} {
+		if text, err := os.ReadFile(filepath.Join(root, path)); err != nil || !bytes.Contains(text, own) || !bytes.Contains(text, further) {
+			t.Errorf("%s: %q, %v", path, text, err)
+		}
 	}
 }
 
