@@ -101,7 +101,8 @@ func sandboxed(t testing.TB, roots *x509.CertPool, port uint16) (dial func(conte
 
 // asked sends requests over so many connections of HTTP/1.1 at once and gives
 // how long each took; connections are warm. Each of several asks ten times a
-// second, since a machine that is full shows its size and not a latency.
+// second, since a machine that is full shows its size and not a latency, and
+// not all at the same moment, since a burst shows how long its own queue is.
 func asked(t testing.TB, dial func(context.Context, string, string) (net.Conn, error), roots *x509.CertPool, port uint16, connections int, key string) figure {
 	each, pace := 200, time.Nanosecond
 	if connections > 1 {
@@ -110,8 +111,9 @@ func asked(t testing.TB, dial func(context.Context, string, string) (net.Conn, e
 	var mu sync.Mutex
 	var all figure
 	var wg sync.WaitGroup
-	for range connections {
+	for n := range connections {
 		wg.Go(func() {
+			<-time.After(pace * time.Duration(n) / time.Duration(connections))
 			tr := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots}}
 			defer tr.CloseIdleConnections()
 			tick := time.NewTicker(pace)
