@@ -22,6 +22,14 @@ const tarType = "application/x-tar"
 // stream is sent again if it is an io.Seeker or was not read yet; else Put
 // fails with infra.worker_lost.
 func (f *Fleet) Put(ctx context.Context, id, dir string, tar io.Reader) error {
+	return f.upload(ctx, id, tar, func(ctx context.Context, c *conn, body io.Reader) error {
+		return c.put(ctx, sandboxPath(id)+"/put?dir="+url.QueryEscape(dir), body)
+	})
+}
+
+// upload lends tar to send for one request, and again when the worker went away
+// and it can be read again.
+func (f *Fleet) upload(ctx context.Context, id string, tar io.Reader, send func(context.Context, *conn, io.Reader) error) error {
 	worker, err := f.where(ctx, id)
 	if err != nil {
 		return err
@@ -41,7 +49,7 @@ func (f *Fleet) Put(ctx context.Context, id, dir string, tar io.Reader) error {
 			}
 		}
 		source := &source{r: tar}
-		err := c.put(ctx, sandboxPath(id)+"/put?dir="+url.QueryEscape(dir), source)
+		err := send(ctx, c, source)
 		n, serr := source.detach()
 		used = used || n > 0
 		if err == nil {

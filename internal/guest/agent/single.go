@@ -11,7 +11,7 @@ import (
 // as runs work on files with the rights of a user: the workload's, or the
 // platform's own.
 func (a *Agent) as(user string, work func(files.Place) error) *guest.Error {
-	place := files.Place{Roots: []string{a.opts.Workspace, a.opts.Root + "/home/agent", a.opts.Root + "/tmp"}}
+	place := files.Place{Roots: []string{a.opts.Workspace, a.opts.Root + "/home/agent", a.opts.Root + "/tmp"}, Owner: agentUID}
 	var err error
 	switch user {
 	case "", guest.UserAgent:

@@ -73,6 +73,10 @@ func Run(t *testing.T, factory Factory) {
 		{"files in and out", s.testFiles},
 		{"hostile tar streams", s.testHostileTars},
 		{"links laid inside", s.testLinksInside},
+		{"single files", s.testSingleFiles},
+		{"names of any bytes", s.testNames},
+		{"single files that were shaped", s.testShapedFiles},
+		{"limit.disk leaves what was there", s.testDiskFull},
 	} {
 		t.Run(test.name, test.run)
 	}

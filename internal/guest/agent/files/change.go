@@ -162,33 +162,42 @@ func (p Place) chmod(op guest.FileOp) (guest.FileResult, error) {
 	if err := p.alone(s, &stat); err != nil {
 		return guest.FileResult{}, err
 	}
-	fd, err := unix.Openat(s.dir, s.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.EACCES) {
-		// Its owner took the right to read it away. A name is all there is then, and
-		// the kernel is told not to follow it.
-		if err := unix.Fchmodat(s.dir, s.name, *op.Mode, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return guest.FileResult{}, s.fail(err)
-		}
-		return settled(s, base(op.Path))
+	err = p.chmodOpened(s, &stat, *op.Mode)
+	if errors.Is(err, unix.EACCES) && !p.Root && stat.Uid == p.Owner {
+		// Its owner took the right to read it away, and there is no call that changes
+		// a mode without opening or following. Another goroutine has the guest's own
+		// rights, and does what an owner may.
+		done := make(chan error, 1)
+		go func() { done <- p.chmodOpened(s, &stat, *op.Mode) }()
+		err = <-done
 	}
 	if err != nil {
-		return guest.FileResult{}, s.fail(err)
+		return guest.FileResult{}, err
+	}
+	return settled(s, base(op.Path))
+}
+
+// chmodOpened changes the mode of what was looked at, or of nothing.
+func (p Place) chmodOpened(s spot, looked *unix.Stat_t, mode uint32) error {
+	fd, err := unix.Openat(s.dir, s.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return s.fail(err)
 	}
 	defer unix.Close(fd)
 	var opened unix.Stat_t
 	if err := unix.Fstat(fd, &opened); err != nil {
-		return guest.FileResult{}, s.fail(err)
+		return s.fail(err)
 	}
-	if opened.Dev != stat.Dev || opened.Ino != stat.Ino {
-		return guest.FileResult{}, s.refuse(guest.ReasonConflict, "was replaced meanwhile")
+	if opened.Dev != looked.Dev || opened.Ino != looked.Ino || opened.Uid != looked.Uid || opened.Mode&unix.S_IFMT != looked.Mode&unix.S_IFMT {
+		return s.refuse(guest.ReasonConflict, "was replaced meanwhile")
 	}
 	if err := p.alone(s, &opened); err != nil {
-		return guest.FileResult{}, err
+		return err
 	}
-	if err := unix.Fchmod(fd, *op.Mode); err != nil {
-		return guest.FileResult{}, s.fail(err)
+	if err := unix.Fchmod(fd, mode); err != nil {
+		return s.fail(err)
 	}
-	return settled(s, base(op.Path))
+	return nil
 }
 
 // maxPasses bounds how often a folder is emptied that is filled meanwhile.

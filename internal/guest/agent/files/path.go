@@ -14,6 +14,7 @@ import (
 // Place is where operations may work.
 type Place struct {
 	Roots []string // absolute and clean; none lies in another
+	Owner uint32   // the workload's user, with whose rights the caller runs
 	Root  bool     // the platform's own user, who may do anything: files with two names are refused
 }
 
