@@ -47,7 +47,7 @@ func (d *Driver) Adopt(ctx context.Context) error {
 		used = append(used, b.record.Lower) // Never changes.
 	}
 	d.mu.Unlock()
-	return errors.Join(failed, lower.Prune(d.lowerDir(), d.lower.Path, used))
+	return errors.Join(failed, d.endProbe(ctx), lower.Prune(d.lowerDir(), d.lower.Path, used))
 }
 
 // known are the sandboxes that the ledger or the folders speak of. A folder that

@@ -13,7 +13,8 @@ import (
 
 // Audit implements sandbox.Driver. It looks at processes, cgroups, folders, the
 // runtime's own state, mounts below the worker's folder and named network
-// namespaces; and at records that no sandbox of this driver explains.
+// namespaces; at what is left of an image's probe; and at records that no sandbox of
+// this driver explains.
 func (d *Driver) Audit(ctx context.Context) ([]sandbox.Leftover, error) {
 	known := d.explained()
 	found := []sandbox.Leftover{}
@@ -40,7 +41,7 @@ func (d *Driver) Audit(ctx context.Context) ([]sandbox.Leftover, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := d.auditMounts(add); err != nil {
+	if err := errors.Join(d.auditMounts(add), d.auditProbe(add)); err != nil {
 		return nil, err
 	}
 	names, err := filepath.Glob("/run/netns/" + cgroupPrefix + "*")

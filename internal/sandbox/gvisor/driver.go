@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +55,7 @@ type Driver struct {
 	quiet   *os.File      // an empty network namespace, for the gofers
 	lock    *os.File
 	slots   chan struct{} // how many sandboxes are made at once
+	probing atomic.Bool   // an image is being proved
 
 	mu      sync.Mutex
 	boxes   map[string]*box

@@ -2,14 +2,8 @@ package gvisor
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -79,42 +73,4 @@ func withImages(low lower.Folder, images map[string]rootfs.Image) lower.Folder {
 	}
 	low.Views = views
 	return low
-}
-
-// probeLimit bounds the proof of an image.
-const probeLimit = 60 * time.Second
-
-// probeImage runs a program in a throw-away sandbox that sees one folder through
-// the image: a whole file with the right beginning proves little.
-func (d *Driver) probeImage(ctx context.Context, image rootfs.Image) error {
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "runsc-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	low := withImages(d.lower, map[string]rootfs.Image{image.Name: image})
-	text, err := json.Marshal(&specs.Spec{
-		Version: specs.Version,
-		Root:    &specs.Root{Path: low.Path, Readonly: true},
-		Process: &specs.Process{
-			Args: []string{"/bin/ls", "-l", "/" + image.Name}, Cwd: "/", Env: []string{"PATH=/usr/bin:/bin"}, NoNewPrivileges: true,
-		},
-		Mounts: low.Views,
-	})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, d.cfg.Runsc, "--root="+dir, "--platform="+platform, "--network=none",
-		"--gofer-network-namespace=new", "--host-settings=ignore", "--ignore-cgroups", "run", "--bundle", dir, "probe")
-	cmd.Env = []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out[max(0, len(out)-500):])))
-	}
-	return nil
 }

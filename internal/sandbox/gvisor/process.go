@@ -32,12 +32,15 @@ type runscProcess struct {
 
 // runscProcesses returns all living processes whose arguments carry our runsc
 // root. Zombies are left out: nothing but their parent can remove them.
-func (d *Driver) runscProcesses() ([]runscProcess, error) {
+func (d *Driver) runscProcesses() ([]runscProcess, error) { return processesBelow(d.runscRoot()) }
+
+// processesBelow returns those of one runsc root.
+func processesBelow(folder string) ([]runscProcess, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	root := []byte("--root=" + d.runscRoot())
+	root := []byte("--root=" + folder)
 	var found []runscProcess
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())

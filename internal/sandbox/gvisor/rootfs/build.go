@@ -23,8 +23,12 @@ const reserve = 2 << 30
 // errChanged says that a source changed while its image was made.
 var errChanged = errors.New("it changed meanwhile")
 
-// halfPrefix begins the names of images that are being made.
-const halfPrefix = ".new-"
+// halfPrefix begins the names of images that are being made, and halfScan those
+// of scans that are being written.
+const (
+	halfPrefix = ".new-"
+	halfScan   = ".scan-"
+)
 
 // lockBuilding waits until no other process makes an image in the folder.
 func (s *Store) lockBuilding(ctx context.Context) (*os.File, error) {

@@ -228,15 +228,63 @@ func TestTwoBuildersMakeOneImage(t *testing.T) {
 }
 
 func TestHalvesAreRemoved(t *testing.T) {
-	w := newWorld(t, "")
+	w := newWorld(t, `exec /bin/sleep 1000`)           // So what goes has gone before the first image.
 	half := filepath.Join(w.dir, halfPrefix+"usr-123") // of a builder that was killed
-	if err := errors.Join(os.MkdirAll(w.dir, 0o700), os.WriteFile(half, []byte("half"), 0o600)); err != nil {
+	old, young := filepath.Join(w.dir, halfScan+"1"), filepath.Join(w.dir, halfScan+"2")
+	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := w.store()
-	run(t, s)
-	until(t, "the image", func() bool { return image(s) != "" })
-	until(t, "the half to go", func() bool { _, err := os.Stat(half); return errors.Is(err, os.ErrNotExist) })
+	for _, path := range []string{half, old, young} {
+		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	then := time.Now().Add(-2 * RescanPace)
+	if err := os.Chtimes(old, then, then); err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, w.store())
+	for _, path := range []string{half, old} {
+		until(t, path+" to go", func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) })
+	}
+	stop()
+	if _, err := os.Stat(young); err != nil {
+		t.Errorf("what another builder may be writing: %v", err)
+	}
+}
+
+// What failed is tried again by itself, and at once when something was installed.
+func TestFailuresAreTriedAgain(t *testing.T) {
+	works := fmt.Sprintf(fakeMkfs, "")
+	for name, c := range map[string]struct {
+		retry  time.Duration
+		repair func(*testing.T, *world, *Store)
+	}{
+		"by itself": {time.Millisecond, func(*testing.T, *world, *Store) {}},
+		"when a package is installed": {time.Hour, func(t *testing.T, w *world, s *Store) {
+			w.write("../status", "and erofs-utils")
+			until(t, "a sandbox to see it", func() bool { return image(s) != "" })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "")
+			if err := os.WriteFile(w.mkfs, []byte("#!/bin/sh\necho x >> \"$(dirname \"$0\")/runs\"; exit 3\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			s := w.store()
+			s.retry = c.retry
+			run(t, s)
+			until(t, "the failure", func() bool { return strings.Contains(s.Status()[0].Text, "can't be made") })
+			if c.retry < time.Second {
+				until(t, "another one", func() bool { return w.runs() > 2 })
+			}
+			if err := errors.Join(os.WriteFile(w.mkfs+".new", []byte(works), 0o755), os.Rename(w.mkfs+".new", w.mkfs)); err != nil {
+				t.Fatal(err)
+			}
+			c.repair(t, w, s)
+			until(t, "the image", func() bool { return image(s) != "" && s.Status()[0].Ready })
+		})
+	}
 }
 
 func TestFailuresAreTold(t *testing.T) {

@@ -23,6 +23,10 @@ const RescanPace = 10 * time.Minute
 // installation changes it many times.
 const settlePace = 2 * time.Second
 
+// firstRetry is how long after a failure it is tried again. The delay doubles with
+// each failure, to RescanPace at most.
+const firstRetry = 5 * time.Second
+
 // stampLife is how long a stamp is believed, for many sandboxes made at once.
 const stampLife = time.Second
 
@@ -51,8 +55,9 @@ type Config struct {
 
 // Store has the images of one machine's sources.
 type Store struct {
-	cfg  Config
-	poke chan struct{} // something may have changed
+	cfg   Config
+	poke  chan struct{} // something may have changed
+	retry time.Duration // the first delay after a failure
 
 	order []string // the names of all sources
 
@@ -74,9 +79,10 @@ type held struct {
 
 // status is what is told of a source without an image.
 type status struct {
-	text string
-	half string // the image that is being made; empty: none
-	size int64  // its size when it is whole
+	text   string
+	half   string // the image that is being made; empty: none
+	size   int64  // its size when it is whole
+	failed string // the source's stamp when its image could not be made; empty: it did not fail
 }
 
 var word = regexp.MustCompile(`^[a-z0-9]+$`)
@@ -94,7 +100,7 @@ func New(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("root images: %w", err)
 	}
-	s := &Store{cfg: cfg, poke: make(chan struct{}, 1), current: map[string]*held{}, status: map[string]status{}}
+	s := &Store{cfg: cfg, poke: make(chan struct{}, 1), retry: firstRetry, current: map[string]*held{}, status: map[string]status{}}
 	s.cfg.Sources = nil
 	for _, source := range cfg.Sources {
 		if !word.MatchString(source.Name) || !filepath.IsAbs(source.Path) {
@@ -136,6 +142,11 @@ func (s *Store) Acquire() (images map[string]Image, release func()) {
 		taken = append(taken, h)
 		images[name] = h.image
 	}
+	for name, st := range s.status {
+		if st.failed != "" && st.failed != s.stamps[name] {
+			s.wake() // What was missing may have been installed.
+		}
+	}
 	return images, sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -167,31 +178,50 @@ func (s *Store) Run(ctx context.Context) {
 	tick := time.NewTicker(RescanPace)
 	defer tick.Stop()
 	defer s.letGo()
+	if err := s.removeHalves(); err != nil {
+		s.cfg.Logger.Warn("root image: remove what an earlier builder left", "error", err)
+	}
+	delay := s.retry
 	for {
+		failed := false
 		for _, source := range s.cfg.Sources {
 			err := s.refresh(ctx, source)
 			if ctx.Err() != nil {
 				return
 			}
 			if err != nil {
-				s.fail(source, err)
+				failed = true
+				s.fail(source, err, delay)
 			}
 		}
 		if err := s.prune(); err != nil {
 			s.cfg.Logger.Warn("root image: remove what nobody uses", "error", err)
 		}
+		var again <-chan time.Time
+		if failed {
+			again = time.After(delay)
+			delay = min(2*delay, RescanPace)
+		} else {
+			delay = s.retry
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-again:
 		case <-s.poke:
 		}
 	}
 }
 
-func (s *Store) fail(source Source, err error) {
-	s.cfg.Logger.Warn("root image: sandboxes see the folder itself, which is slower", "folder", source.Path, "error", err)
-	s.say(source.Name, fmt.Sprintf("can't be made: %v", err), "", 0)
+func (s *Store) fail(source Source, err error, delay time.Duration) {
+	s.cfg.Logger.Warn("root image: sandboxes see the folder itself, which is slower", "folder", source.Path, "error", err, "again", delay)
+	now := stamp(source.Path, s.cfg.Records)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current[source.Name] == nil {
+		s.status[source.Name] = status{text: fmt.Sprintf("can't be made: %v (it is tried again)", err), failed: now}
+	}
 }
 
 // refresh sees to it that a source has the image of what it is now.
@@ -280,7 +310,7 @@ func (s *Store) remember(file string, m memory) error {
 	if err != nil {
 		return err
 	}
-	half, err := os.CreateTemp(s.cfg.Dir, ".scan-")
+	half, err := os.CreateTemp(s.cfg.Dir, halfScan)
 	if err != nil {
 		return err
 	}
@@ -365,52 +395,6 @@ func (s *Store) letGo() {
 		delete(s.current, name)
 	}
 	s.dropOld()
-}
-
-// prune removes images that nobody has locked, and halves that nobody makes.
-func (s *Store) prune() error {
-	entries, err := os.ReadDir(s.cfg.Dir)
-	if err != nil {
-		return err
-	}
-	idle := false
-	if lock, err := os.OpenFile(filepath.Join(s.cfg.Dir, "building"), os.O_RDWR|os.O_CREATE, 0o600); err == nil {
-		defer lock.Close()
-		idle = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
-	}
-	if !idle {
-		return nil // Whoever makes one looks afterwards.
-	}
-	var failed error
-	for _, entry := range entries {
-		path := filepath.Join(s.cfg.Dir, entry.Name())
-		switch {
-		case strings.HasPrefix(entry.Name(), halfPrefix):
-			failed = errors.Join(failed, os.Remove(path))
-		case strings.HasSuffix(entry.Name(), ".erofs"):
-			failed = errors.Join(failed, removeUnused(path))
-		}
-	}
-	return failed
-}
-
-// removeUnused removes an image unless somebody has locked it.
-func removeUnused(path string) error {
-	file, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil
-	}
-	if sameFile(file, path) != nil {
-		return nil // Another removed it, and made it anew perhaps.
-	}
-	return os.Remove(path)
 }
 
 func (s *Store) say(name, text, half string, size int64) {
