@@ -129,7 +129,7 @@ func pathsOverlap(a, b string) bool {
 // conflicts reports rules of one stage that can't both hold.
 func (r *reader) conflicts(rules []lined) {
 	for _, c := range conflicts(rules) {
-		r.errs = append(r.errs, at(r.name, c.b.line, c.b.ID, c.text))
+		r.add(at(r.name, c.b.line, c.b.ID, c.text))
 	}
 }
 
@@ -138,7 +138,8 @@ type conflict struct {
 	text string
 }
 
-// conflicts finds pairs of rules that clash.
+// conflicts finds pairs of rules that clash: the first ones, since there may be
+// as many as pairs.
 func conflicts(rules []lined) []conflict {
 	var found []conflict
 	var lending, splicing, seeing []lined
@@ -155,14 +156,18 @@ func conflicts(rules []lined) []conflict {
 	for i, b := range lending {
 		for _, a := range lending[:i] {
 			if text := clash(a, b); text != "" {
-				found = append(found, conflict{a, b, text})
+				if found = append(found, conflict{a, b, text}); len(found) == maxErrors {
+					return found
+				}
 			}
 		}
 	}
 	for _, b := range splicing {
 		for _, a := range seeing {
 			if text := clash(a, b); text != "" {
-				found = append(found, conflict{a, b, text})
+				if found = append(found, conflict{a, b, text}); len(found) == maxErrors {
+					return found
+				}
 			}
 		}
 	}

@@ -136,9 +136,9 @@ func (e example) String() string {
 func (r *reader) examples(n *yaml.Node, path string) []example {
 	var all []example
 	r.list(n, path, func(n *yaml.Node, path string) {
-		before := len(r.errs)
+		before := r.wrong
 		e := r.example(n, path)
-		if len(r.errs) == before {
+		if r.wrong == before {
 			all = append(all, e)
 		}
 	})

@@ -83,7 +83,7 @@ func parse(r *reader, text string, fields func(r *reader, f *file) fieldReaders)
 	if root.Kind == yaml.MappingNode && !hasKey(root, "version") {
 		r.errorf(root, "version", "is missing; write version: 1")
 	}
-	if len(r.errs) == 0 {
+	if r.wrong == 0 {
 		for _, stage := range stages() {
 			r.conflicts(f.network[stage])
 		}
@@ -199,7 +199,7 @@ func (r *reader) private(n *yaml.Node, path string) []lined {
 	rules := r.rules(n, path)
 	for _, rule := range rules {
 		if isPattern(rule.Host) || rule.Protocol != "" || rule.Requests() {
-			r.errs = append(r.errs, at(r.name, rule.line, path, "takes host and ports alone, without patterns; say the rest in the task's rule"))
+			r.add(at(r.name, rule.line, path, "takes host and ports alone, without patterns; say the rest in the task's rule"))
 		}
 	}
 	return rules
@@ -211,7 +211,7 @@ func (r *reader) bounds(n *yaml.Node, path string) []lined {
 	r.fields(n, path, fieldReaders{"allow": func(n *yaml.Node, p string) { rules = r.rules(n, p) }})
 	for _, rule := range rules {
 		if rule.Credential != "" {
-			r.errs = append(r.errs, at(r.name, rule.line, path, "a ceiling lends nothing; name credentials under ceiling.credentials"))
+			r.add(at(r.name, rule.line, path, "a ceiling lends nothing; name credentials under ceiling.credentials"))
 		}
 	}
 	if rules == nil {

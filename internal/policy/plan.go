@@ -130,12 +130,12 @@ func (s *stack) above(f *file) []*file {
 
 // refuse notes that a layer asks for more than it may.
 func (s *stack) refuse(f *file, line int, field, format string, args ...any) {
-	s.problems = append(s.problems, at(f.name, line, field, fmt.Sprintf(format, args...)))
+	s.problems = append(s.problems, brief(at(f.name, line, field, fmt.Sprintf(format, args...))))
 }
 
 // narrow notes that the repository is not given what it asks for.
 func (s *stack) narrow(line int, field, format string, args ...any) {
-	s.narrowed = append(s.narrowed, fmt.Sprintf("line %d: %s: %s", line, field, fmt.Sprintf(format, args...)))
+	s.narrowed = append(s.narrowed, brief(fmt.Sprintf("line %d: %s: %s", line, field, fmt.Sprintf(format, args...))))
 }
 
 func (s *stack) plan() (Plan, error) {
@@ -158,9 +158,9 @@ func (s *stack) plan() (Plan, error) {
 		return Plan{}, task.Fail(task.InputPolicy, textOf(err), nil)
 	}
 	if len(s.problems) > 0 {
-		return Plan{}, task.Fail(task.PolicyCeiling, strings.Join(s.problems, "; "), nil)
+		return Plan{}, task.Fail(task.PolicyCeiling, strings.Join(first(s.problems, len(s.problems)), "; "), nil)
 	}
-	plan.Narrowed = s.narrowed
+	plan.Narrowed = first(s.narrowed, len(s.narrowed))
 	return plan, nil
 }
 

@@ -19,31 +19,70 @@ const maxFile = 256 << 10
 // written.
 const MaxRepositoryFile = 64 << 10
 
-// reader walks a YAML tree and keeps the errors, each with line and field.
+// What is told of a file's errors, and of what a repository is not given: who
+// wrote the file may be hostile, and what is told is kept.
+const (
+	maxErrors = 20
+	maxError  = 400 // bytes of one
+)
+
+// maxRules bounds the rules of one list.
+const maxRules = 4096
+
+// reader walks a YAML tree and keeps the first errors, each with line and field.
 type reader struct {
 	name  string // of the file, for errors
 	layer string // whose file it is: a layer of package task
 	errs  []string
+	wrong int // errors, those that are not kept included
+}
+
+// add keeps an error, or counts it.
+func (r *reader) add(text string) {
+	if r.wrong++; r.wrong <= maxErrors {
+		r.errs = append(r.errs, brief(text))
+	}
+}
+
+// brief cuts a text.
+func brief(text string) string {
+	if len(text) <= maxError {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxError], "") + "…"
+}
+
+// first are the first of n texts, and how many more there are.
+func first(texts []string, n int) []string {
+	kept := texts[:min(len(texts), maxErrors)]
+	if more := n - len(kept); more > 0 {
+		return append(slices.Clone(kept), fmt.Sprintf("and %d more", more))
+	}
+	return kept
 }
 
 func (r *reader) errorf(n *yaml.Node, field, format string, args ...any) {
+	if r.wrong >= maxErrors {
+		r.wrong++
+		return
+	}
 	line := 1
 	if n != nil {
 		line = n.Line
 	}
 	text := fmt.Sprintf(format, args...)
 	if field == "" {
-		r.errs = append(r.errs, fmt.Sprintf("%s line %d: %s", r.name, line, text))
+		r.add(fmt.Sprintf("%s line %d: %s", r.name, line, text))
 		return
 	}
-	r.errs = append(r.errs, fmt.Sprintf("%s line %d: %s: %s", r.name, line, field, text))
+	r.add(fmt.Sprintf("%s line %d: %s: %s", r.name, line, field, text))
 }
 
 func (r *reader) err() error {
-	if len(r.errs) == 0 {
+	if r.wrong == 0 {
 		return nil
 	}
-	return task.Fail(task.InputPolicy, strings.Join(r.errs, "; "), nil)
+	return task.Fail(task.InputPolicy, strings.Join(first(r.errs, r.wrong), "; "), nil)
 }
 
 // root parses text into its top mapping; nil means an empty file.
@@ -61,7 +100,7 @@ func (r *reader) root(text string) *yaml.Node {
 		err = loader.Load(&doc)
 	}
 	if err != nil {
-		r.errs = append(r.errs, r.name+": not YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
+		r.add(r.name + ": not YAML: " + strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil
 	}
 	var more yaml.Node

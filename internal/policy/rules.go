@@ -21,6 +21,10 @@ type lined struct {
 // rules reads a list of rules; the list that is named and empty is not nil.
 func (r *reader) rules(n *yaml.Node, path string) []lined {
 	rules := []lined{}
+	if len(n.Content) > maxRules {
+		r.errorf(n, path, "%d rules; the most is %d. Use patterns, or name what is needed", len(n.Content), maxRules)
+		return rules
+	}
 	r.list(n, path, func(n *yaml.Node, path string) {
 		if rule, ok := r.rule(n, path); ok {
 			rules = append(rules, lined{rule, n.Line})
@@ -30,7 +34,7 @@ func (r *reader) rules(n *yaml.Node, path string) []lined {
 }
 
 func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
-	before := len(r.errs)
+	before := r.wrong
 	rule := task.Rule{ID: r.id(path), Layer: r.layer, Ports: []uint16{443}}
 	r.fields(n, path, map[string]func(*yaml.Node, string){
 		"host":       func(n *yaml.Node, p string) { rule.Host = r.host(n, p) },
@@ -40,7 +44,7 @@ func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 		"paths":      func(n *yaml.Node, p string) { rule.Paths = r.paths(n, p) },
 		"credential": func(n *yaml.Node, p string) { rule.Credential = r.credential(n, p) },
 	})
-	if rule.Host == "" && len(r.errs) == before {
+	if rule.Host == "" && r.wrong == before {
 		r.errorf(n, path, "host is missing; name the host that may be reached")
 	}
 	if rule.Protocol == task.ProtocolTLS || rule.Protocol == task.ProtocolTCP {
@@ -50,7 +54,7 @@ func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 			}
 		}
 	}
-	return rule, len(r.errs) == before
+	return rule, r.wrong == before
 }
 
 // id names a rule in decisions and records: those of a task's own file by where
