@@ -134,10 +134,28 @@ func (s *Shelf) tarball(raw string) (string, error) {
 	if err := errors.Join(berr, err); err != nil {
 		return "", task.Fail(task.InputInvalid, "the registry gives a package's address that can't be read", err)
 	}
-	if u.Scheme != base.Scheme || u.Host != base.Host || u.User != nil {
-		return "", task.Fail(task.InputInvalid, fmt.Sprintf("the registry %s sends to another place (%s) for a package; that is refused", base.Host, u.Host), nil)
+	return u.String(), within(base, u)
+}
+
+// within refuses an address at another place than the registry's own: what is
+// fetched from there could be a service of this machine's network.
+func within(registry, u *url.URL) error {
+	if u.Scheme != registry.Scheme || u.Host != registry.Host || u.User != nil {
+		return task.Fail(task.InputInvalid, fmt.Sprintf("the registry %s sends to another place (%.100q) for a package; that is refused", registry.Host, u.Scheme+"://"+u.Host), nil)
 	}
-	return u.String(), nil
+	return nil
+}
+
+// staying is the client with redirects that stay at the registry.
+func staying(c *http.Client, registry *url.URL) *http.Client {
+	out := *c
+	out.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if len(via) >= 5 {
+			return errors.New("too many redirects")
+		}
+		return within(registry, r.URL)
+	}
+	return &out
 }
 
 func (s *Shelf) get(ctx context.Context, address string) (*http.Response, error) {
@@ -146,6 +164,10 @@ func (s *Shelf) get(ctx context.Context, address string) (*http.Response, error)
 		return nil, away(err)
 	}
 	resp, err := s.o.Client.Do(req)
+	var refused *task.Failure
+	if errors.As(err, &refused) {
+		return nil, refused
+	}
 	if err != nil {
 		return nil, away(err)
 	}

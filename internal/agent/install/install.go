@@ -90,12 +90,17 @@ func Open(o Options) (*Shelf, error) {
 	if o.Registry == "" {
 		o.Registry = Registry
 	}
-	if u, err := url.Parse(o.Registry); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return nil, task.Fail(task.InputInvalid, fmt.Sprintf("registry %q is not an http or https URL", o.Registry), err)
+	registry, err := url.Parse(o.Registry)
+	if err != nil || registry.Scheme != "https" && registry.Scheme != "http" || registry.Host == "" {
+		return nil, task.Fail(task.InputInvalid, "the registry is not an http or https URL", nil)
+	}
+	if registry.User != nil {
+		return nil, task.Fail(task.InputInvalid, "the registry's URL must not carry a user or password, which errors and logs would tell", nil)
 	}
 	if o.Client == nil {
 		o.Client = &http.Client{}
 	}
+	o.Client = staying(o.Client, registry)
 	if o.Arch == "" {
 		o.Arch = runtime.GOARCH
 	}

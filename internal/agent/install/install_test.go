@@ -75,6 +75,7 @@ type registry struct {
 	tarball   []byte
 	integrity string // empty: the tarball's own
 	elsewhere string // where it says that tarballs are; empty: here
+	redirect  string // of every request but those of its own path; empty: none
 	status    int    // of every answer; 0: 200
 	gate      chan struct{}
 }
@@ -89,6 +90,10 @@ func newRegistry(t *testing.T, tarball []byte) *registry {
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if r.status != 0 {
 		w.WriteHeader(r.status)
+		return
+	}
+	if r.redirect != "" && q.URL.Path != "/moved" {
+		http.Redirect(w, q, r.redirect, http.StatusFound)
 		return
 	}
 	if q.URL.Path == "/tarball.tgz" {
@@ -229,6 +234,10 @@ func TestRefusedPackages(t *testing.T) {
 		"another digest than announced":  {version: "1.0.1", change: func(r *registry) { r.integrity = "sha512-" + digest(nil) }, want: task.InputInvalid},
 		"no digest":                      {version: "1.0.1", change: func(r *registry) { r.integrity = "sha1-AAAA" }, want: task.InputInvalid},
 		"sent to another place":          {version: "1.0.1", change: func(r *registry) { r.elsewhere = "http://127.0.0.1:1" }, want: task.InputInvalid},
+		"redirected to another place":    {version: "1.0.1", change: func(r *registry) { r.redirect = "http://127.0.0.1:1/latest/meta-data" }, want: task.InputInvalid},
+		"redirected to another scheme":   {version: "1.0.1", change: func(r *registry) { r.redirect = strings.Replace(r.URL, "http:", "https:", 1) + "/moved" }, want: task.InputInvalid},
+		"redirected without an end":      {version: "1.0.1", change: func(r *registry) { r.redirect = "/again" }, want: task.InfraInternal},
+		"redirected at its own place":    {version: "1.0.1", change: func(r *registry) { r.redirect = "/moved" }, want: task.InputNotFound},
 		"no such version":                {version: "2.0.0", want: task.InputNotFound},
 		"a failing registry":             {version: "1.0.1", change: func(r *registry) { r.status = 500 }, want: task.InfraInternal},
 		"out of its folder":              {files: with(file{name: "package/../../evil", data: "x"}), version: "1.0.1", want: task.InputInvalid},
@@ -272,6 +281,16 @@ func TestRefusedPackages(t *testing.T) {
 	}
 	if p := settle(t, s, "claude", "1.0.1"); p.Reason != task.InputInvalid {
 		t.Errorf("no gzip: %+v", p)
+	}
+}
+
+// A registry's password would be told by errors.
+func TestRegistryWithAPassword(t *testing.T) {
+	for _, url := range []string{"https://u:secret-word@registry.test", "ftp://secret-word.test", "https://"} {
+		_, err := Open(Options{Dir: t.TempDir(), Registry: url, Log: slog.New(slog.DiscardHandler)})
+		if reason(err) != task.InputInvalid || strings.Contains(err.Error(), "secret-word") {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
