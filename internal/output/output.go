@@ -11,8 +11,11 @@
 // end of file.
 //
 // When Put returns, file and folders were flushed to disk. Not promised: that a
-// reader which stops before the end has seen unchanged bytes; that blobs are
-// ever removed.
+// reader which stops before the end has seen unchanged bytes.
+//
+// A blob is removed when nothing refers to it (Remove). Who refers to it is not
+// known here; so that one which was just stored is not removed before its
+// reference is on record, Put pins it until Settle, or for a day.
 package output
 
 import (
@@ -27,7 +30,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
@@ -41,6 +46,10 @@ import (
 type Blobs struct {
 	dir    string
 	bucket *blob.Bucket
+
+	mu   sync.Mutex
+	pins map[task.Digest]pin
+	now  func() time.Time
 }
 
 // Open opens the folder, or makes it. Half-written files of a program that was
@@ -62,7 +71,7 @@ func Open(dir string) (*Blobs, error) {
 	if err != nil {
 		return nil, storage(dir, "can't be opened", err)
 	}
-	return &Blobs{dir: dir, bucket: bucket}, nil
+	return &Blobs{dir: dir, bucket: bucket, pins: map[task.Digest]pin{}, now: time.Now}, nil
 }
 
 // sweep removes temporary files; their names end so, and a blob's never does.
@@ -126,13 +135,16 @@ func (b *Blobs) Put(ctx context.Context, r io.Reader, limit int64) (task.Digest,
 		return "", 0, task.Fail(task.LimitSize, fmt.Sprintf("it is larger than the %d bytes that are allowed", limit), nil)
 	}
 	d := task.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
+	b.pin(d)
 	if b.whole(ctx, d, size) {
 		return d, size, nil
 	}
-	if _, err := spool.Seek(0, io.SeekStart); err != nil {
-		return "", 0, b.failure(err)
+	_, err = spool.Seek(0, io.SeekStart)
+	if err == nil {
+		err = b.keep(ctx, d, spool)
 	}
-	if err := b.keep(ctx, d, spool); err != nil {
+	if err != nil {
+		b.Settle(d)
 		return "", 0, b.failure(err)
 	}
 	return d, size, nil

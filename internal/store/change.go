@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -221,13 +222,17 @@ func (s *Store) AddOutput(ctx context.Context, id string, o task.Output) error {
 		if _, err := oneTask(ctx, tx, id); err != nil {
 			return err
 		}
-		row := outputRow{Task: id, Name: o.Name, Kind: o.Kind, Digest: string(o.Digest), Size: o.Size, Flags: flags}
+		row := outputRow{Task: id, Name: o.Name, Kind: o.Kind, Digest: string(o.Digest), Size: o.Size, Flags: flags, Path: base64.StdEncoding.EncodeToString(o.Path)}
 		var old outputRow
 		switch err := tx.NewSelect().Model(&old).Where("task = ? AND name = ?", id, o.Name).Scan(ctx); {
 		case err == nil:
 			row.Number = old.Number
 			if row == old {
 				return nil
+			}
+			// What is replaced may have no reference any more.
+			if _, err := tx.NewInsert().Model(&looseBlobRow{Digest: old.Digest}).On("CONFLICT (digest) DO NOTHING").Exec(ctx); err != nil {
+				return err
 			}
 		case errors.Is(err, sql.ErrNoRows):
 			if err := tx.NewRaw("SELECT coalesce(max(number), 0) + 1 FROM outputs WHERE task = ?", id).Scan(ctx, &row.Number); err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -44,6 +45,8 @@ type taskRow struct {
 	CancelRequested *int64 `bun:"cancel_requested_at"`
 	LastEvent       int64  `bun:"last_event"`
 	Layers          string `bun:"layers"`
+
+	Bundle *string `bun:"bundle"` // nil: the spec says it; empty: none, or let go of
 }
 
 // task gives the row without lists. now ends the wall time of a task that runs.
@@ -118,10 +121,20 @@ type outputRow struct {
 	Digest string `bun:"digest"`
 	Size   int64  `bun:"size"`
 	Flags  string `bun:"flags"`
+
+	Path    string `bun:"path"` // base64
+	Removed *int64 `bun:"removed_at"`
 }
 
 func (r outputRow) output() (task.Output, error) {
-	o := task.Output{Name: r.Name, Kind: r.Kind, Digest: task.Digest(r.Digest), Size: r.Size, Flags: []string{}}
+	o := task.Output{Name: r.Name, Kind: r.Kind, Digest: task.Digest(r.Digest), Size: r.Size, Flags: []string{}, Removed: optional(r.Removed)}
+	path, err := base64.StdEncoding.DecodeString(r.Path)
+	if err != nil {
+		return o, fmt.Errorf("path of output %q: %w", r.Name, err)
+	}
+	if len(path) > 0 {
+		o.Path = path
+	}
 	if err := json.Unmarshal([]byte(r.Flags), &o.Flags); err != nil {
 		return o, fmt.Errorf("flags of output %q: %w", r.Name, err)
 	}

@@ -58,7 +58,9 @@ func (s *Store) CreateTask(ctx context.Context, t task.Task, requestDigest strin
 		ID: t.ID, State: string(task.Queued), RequestedBy: t.RequestedBy, IdempotencyKey: t.IdempotencyKey,
 		RequestDigest: requestDigest, Repo: t.Repo, Ref: t.Ref, Commit: t.Commit, PolicyDigest: string(t.PolicyDigest),
 		Attempt: int64(t.Attempt), Spec: spec, Layers: layers, CreatedAt: t.CreatedAt.UnixNano(),
+		Bundle: new(string),
 	}
+	*row.Bundle = string(t.Spec.Repo.Bundle)
 	err = s.change(ctx, row.ID, func(tx bun.Tx) error {
 		known, err := keyed(ctx, tx, row)
 		if err != nil {
@@ -93,7 +95,7 @@ func keyed(ctx context.Context, tx bun.Tx, row taskRow) (id string, err error) {
 	err = tx.NewSelect().Model(&old).Where("requested_by = ? AND idempotency_key = ?", row.RequestedBy, row.IdempotencyKey).Scan(ctx)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return "", nil
+		return "", spent(ctx, tx, row)
 	case err != nil:
 		return "", err
 	case old.RequestDigest != row.RequestDigest:

@@ -17,7 +17,7 @@ import (
 func (w *Work) Sweep(ctx context.Context, taskID string) error {
 	specs, err := w.Facts.SandboxesOf(ctx, taskID)
 	if err != nil {
-		return err
+		return removed(err)
 	}
 	var errs []error
 	for _, spec := range specs {
@@ -31,6 +31,15 @@ func (w *Work) Sweep(ctx context.Context, taskID string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removed forgives that a task is unknown: only one that had ended was removed,
+// and the engine may ask again for an end that it did not hear of.
+func removed(err error) error {
+	if hasReason(err, task.InputNotFound) {
+		return nil
+	}
+	return err
 }
 
 // leftError is a sandbox that could not be destroyed.
@@ -108,7 +117,7 @@ func (f *egressCollected) count(r task.EgressRecord) {
 func (w *Work) BeginClose(ctx context.Context, in stage.Input) error {
 	t, err := w.Facts.Task(ctx, in.Task)
 	if err != nil || t.State.Ended() {
-		return err
+		return removed(err)
 	}
 	now := w.Now()
 	row := task.Stage{Name: task.Close, State: task.StageRunning, Attempts: in.Attempt, StartedAt: &now}
@@ -125,7 +134,7 @@ func (w *Work) BeginClose(ctx context.Context, in stage.Input) error {
 func (w *Work) Finish(ctx context.Context, in stage.Input, e stage.Ending, left bool) error {
 	t, err := w.Facts.Task(ctx, in.Task)
 	if err != nil {
-		return err
+		return removed(err)
 	}
 	if t.State.Ended() {
 		return nil

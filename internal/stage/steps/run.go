@@ -38,6 +38,9 @@ func (w *Work) begin(ctx context.Context, name task.StageName, in stage.Input) (
 	r := &run{Work: w, name: name, in: in, row: task.Stage{Name: name, Attempts: in.Attempt, Round: in.Round}}
 	var err error
 	if r.task, err = w.Facts.Task(ctx, in.Task); err != nil {
+		if hasReason(err, task.InputNotFound) { // removed, so it had ended
+			r.done, err = &stage.Outcome{State: task.StageSkipped, Ended: true}, nil
+		}
 		return r, err
 	}
 	if r.task.State.Ended() {
@@ -219,6 +222,7 @@ type command struct {
 	argv    []string
 	env     []string
 	timeout time.Duration // zero: the limit of the sandbox's commands
+	stdin   bool          // its standard input is what is given to it while it runs
 }
 
 func (r *run) exec(ctx context.Context, c command, offset int64, out writer) (stage.Result, error) {
@@ -226,7 +230,7 @@ func (r *run) exec(ctx context.Context, c command, offset int64, out writer) (st
 		c.timeout = r.plan.Limits.WithDefaults().Time
 	}
 	r.commands = append(r.commands, c.id)
-	cmd := sandbox.Command{ID: c.id, Argv: c.argv, Env: c.env, Timeout: c.timeout}
+	cmd := sandbox.Command{ID: c.id, Argv: c.argv, Env: c.env, Timeout: c.timeout, Stdin: c.stdin}
 	if out == nil {
 		out = discard{}
 	}
