@@ -149,14 +149,14 @@ func (f FileRules) Effective() []FileRule {
 }
 
 // Access says what may be done with a path of the workspace. Names are compared
-// as a file system would that folds case and ignores what can't be seen, since
-// that is where the patch may be opened.
+// as a file system would that folds case, ignores what can't be seen and gives
+// long names short ones, since that is where the patch may be opened.
 func (f FileRules) Access(name string) Access {
 	parts := foldedParts(name)
 	access, depth := AccessWritable, 0
 	for _, r := range f.Effective() {
 		rule := foldedParts(r.Path)
-		if len(rule) <= len(parts) && len(rule) > depth && slices.Equal(rule, parts[:len(rule)]) {
+		if len(rule) <= len(parts) && len(rule) > depth && slices.EqualFunc(rule, parts[:len(rule)], sameName) {
 			access, depth = r.Access, len(rule)
 		}
 	}
@@ -181,6 +181,25 @@ func (f FileRules) Widened() []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// sameName says whether part, folded, stands for the name in a rule: itself, or
+// as the short name that FAT and NTFS give it, "GITATT~1" for .gitattributes.
+func sameName(rule, part string) bool {
+	if rule == part {
+		return true
+	}
+	front, number, ok := strings.Cut(part, "~")
+	number, ending, _ := strings.Cut(number, ".")
+	if !ok || number == "" || len(number) > 6 || strings.Trim(number, "0123456789") != "" {
+		return false
+	}
+	base, extension := strings.TrimLeft(rule, "."), ""
+	if i := strings.LastIndexByte(base, '.'); i >= 0 {
+		base, extension = base[:i], base[i+1:]
+	}
+	base = strings.NewReplacer(".", "", " ", "").Replace(base)
+	return front == base[:min(len(base), 7-len(number))] && ending == extension[:min(len(extension), 3)]
 }
 
 // foldedParts are a path's names as HFS+ and NTFS would compare them: case is

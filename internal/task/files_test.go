@@ -55,6 +55,10 @@ func TestFileAccess(t *testing.T) {
 		".git/config": task.AccessReadOnly, ".git/index": task.AccessWritable, ".git/hooks/pre-commit": task.AccessReadOnly,
 		".CLAUDE/settings.json": task.AccessReadOnly, ".claude. /x": task.AccessReadOnly, ".cla\u200dude/x": task.AccessReadOnly,
 		".Mcp.json": task.AccessReadOnly, ".mcp.json:stream": task.AccessReadOnly, ".gitAttributes": task.AccessReadOnly,
+		"CLAUDE~1/settings.json": task.AccessReadOnly, "gitatt~1": task.AccessReadOnly, "GITMOD~2": task.AccessReadOnly, "MCP~1.JSO": task.AccessReadOnly,
+		"OPENCO~1.JSO": task.AccessReadOnly, "AIDERC~1.YML": task.AccessReadOnly, "DEVCO~12/x": task.AccessReadOnly, "keys~1/a": task.AccessHidden,
+		"GIT~1/config": task.AccessReadOnly, "CLAUDE~": task.AccessWritable, "CLAUDE~x": task.AccessWritable, "backup~1": task.AccessWritable, "MCP~1.TXT": task.AccessWritable,
+		"claude~123456789": task.AccessWritable, "~1": task.AccessWritable,
 		"sub/.claude/settings.json": task.AccessWritable, "//.claude//x": task.AccessReadOnly,
 	} {
 		if got := rules.Access(name); got != want {

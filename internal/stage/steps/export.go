@@ -143,10 +143,24 @@ func (r *run) putTree(ctx context.Context) error {
 	return r.put(ctx, func(w *tar.Writer) error { return copyTree(from, w, limit) })
 }
 
+// checkPatch makes sure that nothing protected is left in the patch.
+func (r *run) checkPatch(ctx context.Context) error {
+	return r.getFile(ctx, "/tmp/cofferdam-work/out/names", func(from io.Reader) error {
+		left, err := protectedNames(from, r.plan.Files)
+		if err == nil && len(left) > 0 {
+			err = task.Fail(task.ExportFailed, "protected paths can't be taken out of the patch: "+listed(left), nil)
+		}
+		return err
+	})
+}
+
 func (r *run) keepPatch(ctx context.Context, stripped bool) error {
 	var flags []string
 	if stripped {
 		flags = append(flags, flagStripped)
+	}
+	if err := r.checkPatch(ctx); err != nil {
+		return err
 	}
 	err := r.getFile(ctx, "/tmp/cofferdam-work/out/names", func(from io.Reader) error {
 		touched, err := touchesManifest(from)
