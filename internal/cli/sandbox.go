@@ -11,5 +11,5 @@ var sandboxID = regexp.MustCompile(`^sb-[a-z2-7]{16}$`)
 
 func (a *app) sandboxCmd() *cobra.Command {
 	return group("sandbox", "Make sandboxes by hand and work in them",
-		a.sandboxCreateCmd(), a.sandboxExecCmd(), a.sandboxShellCmd(), a.sandboxAttachCmd(), a.sandboxPsCmd(), a.sandboxKillCmd(), a.sandboxCpCmd(), a.sandboxLsCmd(), a.sandboxRmCmd())
+		a.sandboxCreateCmd(), a.sandboxExecCmd(), a.sandboxShellCmd(), a.sandboxAttachCmd(), a.sandboxPsCmd(), a.sandboxKillCmd(), a.sandboxCpCmd(), a.sandboxFileCmd(), a.sandboxLsCmd(), a.sandboxRmCmd())
 }

@@ -128,6 +128,7 @@ type Needs struct {
 	Commands Commands
 	Console  sandbox.Console
 	Files    Files
+	Single   sandbox.Files
 	Workers  Workers
 	Agents   Agents
 
@@ -140,4 +141,5 @@ type Needs struct {
 	Policy      *policies.Desk
 	History     History
 	Denials     FileDenials
+	Removal     Removal
 }

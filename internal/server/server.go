@@ -58,8 +58,8 @@ func New(o Options) (*Server, error) {
 		"Boot": o.Boot == "", "AuditKey": o.AuditKey == "", "Log": o.Log == nil, "Identities": o.Identities == nil, "Now": o.Now == nil,
 		"Tasks": n.Tasks == nil, "Events": n.Events == nil, "Engine": n.Engine == nil, "Policies": n.Policies == nil,
 		"Blobs": n.Blobs == nil, "Owners": n.Owners == nil, "Places": n.Places == nil, "Commands": n.Commands == nil, "Console": n.Console == nil,
-		"Files": n.Files == nil, "Workers": n.Workers == nil, "Audit": n.Audit == nil, "Denials": n.Denials == nil, "Credentials": n.Credentials == nil, "Policy": n.Policy == nil, "History": n.History == nil,
-		"Agents": n.Agents == nil, "Harnesses": n.Harnesses == nil,
+		"Files": n.Files == nil, "Single": n.Single == nil, "Workers": n.Workers == nil, "Audit": n.Audit == nil, "Denials": n.Denials == nil, "Credentials": n.Credentials == nil, "Policy": n.Policy == nil, "History": n.History == nil,
+		"Removal": n.Removal == nil, "Agents": n.Agents == nil, "Harnesses": n.Harnesses == nil,
 	} {
 		if missing {
 			return nil, fmt.Errorf("server options: %s is missing", name)
@@ -99,9 +99,11 @@ func (s *Server) describe(mux *http.ServeMux) {
 	s.api = humago.New(mux, config)
 	s.describeInstallation()
 	s.describeTasks()
+	s.describeOutputs()
 	s.describeSandboxes()
 	s.describeCommands()
 	s.describeConsole()
+	s.describeFiles()
 	s.describeCredentials()
 	s.describePolicies()
 	s.describeAgents()

@@ -76,7 +76,7 @@ func newSiteWith(t testing.TB, change func(*Options)) *site {
 		}),
 		Needs: Needs{
 			Tasks: s.memory, Events: s.memory, Engine: s.engine, Policies: linePolicies{}, Blobs: blobs{s.memory}, Owners: s.memory,
-			Places: s.fleet, Commands: s.fleet, Console: s.fleet, Files: s.fleet, Workers: s.fleet, Agents: s.fleet, Harnesses: noHarnesses{}, Audit: account{s.memory},
+			Places: s.fleet, Commands: s.fleet, Console: s.fleet, Files: s.fleet, Single: shrinking{}, Workers: s.fleet, Agents: s.fleet, Harnesses: noHarnesses{}, Audit: account{s.memory},
 		},
 	}
 	s.judge = newJudge()

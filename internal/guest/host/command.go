@@ -30,7 +30,8 @@ const (
 type record struct {
 	Status    guest.Status `json:"status"`
 	MaxOutput int64        `json:"maxOutput"`
-	Closed    bool         `json:"closed,omitempty"` // no process has its pipes
+	Terminal  bool         `json:"terminal,omitempty"` // it was asked for with one
+	Closed    bool         `json:"closed,omitempty"`   // no process has its pipes
 }
 
 // command is one command of the sandbox.
@@ -133,6 +134,7 @@ func (c *command) started(s guest.Status) error {
 	}
 	r := c.record
 	r.Status = clean(s, c.id)
+	r.Status.Terminal = r.Terminal
 	if s.Ended() && s.Error != "" {
 		r.Status.Phase = guest.Exited // It could not be started.
 	} else {
@@ -190,6 +192,7 @@ func (c *command) ended(e guest.Ending) error {
 	r := c.record
 	if !r.Status.Ended() {
 		r.Status = clean(e.Status, c.id)
+		r.Status.Terminal = r.Terminal
 		r.Status.Phase = guest.Exited
 	}
 	r.Closed = r.Closed || e.Closed

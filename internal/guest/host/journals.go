@@ -160,7 +160,7 @@ func (j *Journals) ask(cmd guest.Command) (c *command, mine bool, err error) {
 	if limit <= 0 {
 		limit = guest.DefaultMaxOutput
 	}
-	if err := c.save(record{MaxOutput: limit}); err != nil {
+	if err := c.save(record{MaxOutput: limit, Terminal: cmd.Terminal != nil}); err != nil {
 		return nil, false, err
 	}
 	c.launched = true
