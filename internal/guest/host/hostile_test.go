@@ -242,13 +242,13 @@ func TestHostileNoise(t *testing.T) {
 // pass on as they are.
 func TestHostileGuestCannotInventTerminals(t *testing.T) {
 	c, e := newEnemy(t, guest.Greeting{})
-	e.startOne(c, 1, guest.Status{ID: "a", Phase: guest.Running, Terminal: true})
-	if s, err := c.Status("a"); err != nil || s.Terminal {
+	e.startOne(c, 1, guest.Status{ID: "one", Phase: guest.Running, Terminal: true})
+	if s, err := c.Status("one"); err != nil || s.Terminal {
 		t.Errorf("%+v, %v", s, err)
 	}
-	e.send(guest.Exit, 1, guest.Marshal(guest.Ending{Status: guest.Status{ID: "a", Phase: guest.Exited, Terminal: true}, Closed: true}))
+	e.send(guest.Exit, 1, guest.Marshal(guest.Ending{Status: guest.Status{ID: "one", Phase: guest.Exited, Terminal: true}, Closed: true}))
 	e.expect(guest.ExitAck)
-	if s, err := c.Status("a"); err != nil || s.Terminal || s.Phase != guest.Exited {
+	if s, err := c.Status("one"); err != nil || s.Terminal || s.Phase != guest.Exited {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
