@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/fleet/link"
@@ -46,6 +47,7 @@ type Fleet struct {
 	maxOutput int64
 	places    places
 	turns     link.Turns // Create and Destroy of one sandbox take turns
+	ordered   atomic.Int64
 }
 
 var _ stage.Sandboxes = (*Fleet)(nil)
@@ -78,9 +80,10 @@ func (f *Fleet) Create(ctx context.Context, spec sandbox.Spec) (string, sandbox.
 		return "", info, err
 	}
 	defer release()
+	path := sandboxPath(spec.ID) + f.order()
 	err = f.call(ctx, worker, func(ctx context.Context, c *conn) error {
 		info = sandbox.Info{}
-		return c.exchange(ctx, http.MethodPut, sandboxPath(spec.ID), spec, &info)
+		return c.exchange(ctx, http.MethodPut, path, spec, &info)
 	})
 	if err != nil {
 		return "", sandbox.Info{}, err
@@ -162,8 +165,9 @@ func (f *Fleet) Destroy(ctx context.Context, id string) error {
 		return f.ended(ctx, err)
 	}
 	defer unlock()
+	path := sandboxPath(id) + f.order()
 	err = f.at(ctx, id, func(ctx context.Context, c *conn) error {
-		return c.exchange(ctx, http.MethodDelete, sandboxPath(id), nil, nil)
+		return c.exchange(ctx, http.MethodDelete, path, nil, nil)
 	})
 	var failure *task.Failure
 	if errors.As(err, &failure) && failure.Reason == task.InputNotFound {
@@ -245,6 +249,18 @@ func validCommand(command string) error {
 		return task.Fail(task.InputInvalid, fmt.Sprintf("command id %q is not valid", command), nil)
 	}
 	return nil
+}
+
+// order numbers a request, so that the worker can tell a Create that was given up
+// and arrives late from one that follows a Destroy. It grows over restarts too.
+func (f *Fleet) order() string {
+	for {
+		last := f.ordered.Load()
+		next := max(time.Now().UnixNano(), last+1)
+		if f.ordered.CompareAndSwap(last, next) {
+			return "?order=" + strconv.FormatInt(next, 10)
+		}
+	}
 }
 
 func sandboxPath(id string) string { return "/sandboxes/" + url.PathEscape(id) }

@@ -52,6 +52,7 @@ type Door struct {
 
 	mu      sync.Mutex
 	network map[string]bool // whether a sandbox has a network
+	ends    ends
 }
 
 // effectLimit bounds one effect.
@@ -189,10 +190,23 @@ func (d *Door) create(w http.ResponseWriter, r *http.Request) error {
 	if spec.ID != r.PathValue("id") {
 		return task.Fail(task.InputInvalid, "the sandbox's id differs between path and body", nil)
 	}
-	var info sandbox.Info
-	err := d.effect(r, func(ctx context.Context) (err error) {
-		info, err = d.opts.Driver.Create(ctx, spec)
+	order, err := orderOf(r)
+	if err != nil {
 		return err
+	}
+	var info sandbox.Info
+	err = d.effect(r, func(ctx context.Context) (err error) {
+		if err := d.ends.check(spec.ID, order); err != nil {
+			return err
+		}
+		if info, err = d.opts.Driver.Create(ctx, spec); err != nil {
+			return err
+		}
+		// The end may have come between the check and the making.
+		if err := d.ends.check(spec.ID, order); err != nil {
+			return errors.Join(err, d.opts.Driver.Destroy(ctx, spec.ID))
+		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -209,6 +223,11 @@ func (d *Door) destroy(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), effectLimit)
 	defer cancel()
 	id := r.PathValue("id")
+	order, err := orderOf(r)
+	if err != nil {
+		return err
+	}
+	d.ends.note(id, order, time.Now())
 	if err := d.opts.Driver.Destroy(ctx, id); err != nil {
 		return err
 	}

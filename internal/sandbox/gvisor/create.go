@@ -20,10 +20,11 @@ import (
 // making is a sandbox being made or destroyed. Everyone else who wants the id
 // waits for it.
 type making struct {
-	done    chan struct{}
-	cancel  context.CancelFunc
-	waiters int
-	err     error
+	done     chan struct{}
+	cancel   context.CancelFunc // nil: it is being destroyed
+	waiters  int
+	unwanted bool // it was destroyed while it was made
+	err      error
 }
 
 // createLimit bounds one creation, whatever the callers' patience.
@@ -61,10 +62,15 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		m.waiters++
 		d.mu.Unlock()
 		err := d.await(ctx, m)
-		if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		d.mu.Lock()
+		gone := m.unwanted || err == nil && m.cancel != nil && d.boxes[spec.ID] == nil
+		d.mu.Unlock()
+		switch {
+		case gone && ctx.Err() == nil: // To make it again would outlive the one who destroyed it.
+			return sandbox.Info{}, task.Fail(task.InfraSandboxCreate, "the sandbox was destroyed while it was made", nil)
+		case errors.Is(err, context.Canceled) && ctx.Err() == nil:
 			continue // Others gave up on it; this caller did not.
-		}
-		if err != nil {
+		case err != nil:
 			return sandbox.Info{}, err
 		}
 	}

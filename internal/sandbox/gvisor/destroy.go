@@ -24,7 +24,8 @@ func (d *Driver) Destroy(ctx context.Context, id string) error {
 			break // d.mu stays held.
 		}
 		if m.cancel != nil {
-			m.cancel() // It is not wanted any more.
+			m.unwanted = true
+			m.cancel()
 		}
 		d.mu.Unlock()
 		select {
