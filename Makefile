@@ -10,6 +10,8 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unk
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 # One set of flags for all of the engine: its 1,700 packages are compiled once.
 ENGINE   := -trimpath
+# Runs a suite and tells at its end what took how long against its budget.
+BUDGET   := $(BIN)/budget
 PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-guest runsc
 
 .PHONY: build demo test test-unit test-root test-slow bench soak lint tools clean
@@ -41,13 +43,17 @@ lint-house:
 	cd engine && go vet $(ENGINE) ./...
 
 ## test-unit: no root needed, fast
-test-unit:
-	go test ./...
+test-unit: $(BUDGET)
+	$(BUDGET) unit go test ./...
+
+.PHONY: $(BUDGET)
+$(BUDGET):
+	go build -o $@ ./test/budget
 
 ## test-root: real gVisor, real namespaces, kill -9; one package at a time since they share the machine
-test-root: build
-	cd engine && go test $(ENGINE) -timeout 15m ./...
-	COFFERDAM_BIN=$(BIN) go test -tags root -p 1 -timeout 60m ./...
+test-root: build $(BUDGET)
+	cd engine && $(BUDGET) engine go test $(ENGINE) -timeout 15m ./...
+	COFFERDAM_BIN=$(BIN) $(BUDGET) root go test -tags root -p 1 -timeout 60m ./...
 
 ## test-slow: what takes too long for each change: the slower harnesses
 test-slow: build

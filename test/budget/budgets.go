@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"time"
+)
+
+// suite is how long a suite may take on two cores, builds included.
+type suite struct {
+	total    time.Duration
+	each     time.Duration            // a package without a budget of its own
+	packages map[string]time.Duration // by the end of their import path
+}
+
+// suites are the budgets of what CI runs; all of it has 90 minutes, and should
+// need a third of them.
+func suites() map[string]suite {
+	return map[string]suite{
+		"unit":   {total: 5 * time.Minute, each: 10 * time.Second, packages: map[string]time.Duration{"internal/fleet": 30 * time.Second, "internal/stage/temporal": 30 * time.Second, "internal/guest/host": 30 * time.Second}},
+		"engine": {total: 6 * time.Minute, each: 3 * time.Minute},
+		"root": {total: 25 * time.Minute, each: 30 * time.Second, packages: map[string]time.Duration{
+			"test/e2e": 12 * time.Minute, "test/mutants": 4 * time.Minute, "internal/sandbox/gvisor": 5 * time.Minute, "internal/supervise": 2 * time.Minute,
+		}},
+	}
+}
+
+// of is the budget of a package.
+func (s suite) of(pkg string) time.Duration {
+	for end, budget := range s.packages {
+		if pkg == end || strings.HasSuffix(pkg, "/"+end) {
+			return budget
+		}
+	}
+	return s.each
+}
