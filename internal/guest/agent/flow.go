@@ -1,14 +1,12 @@
 package agent
 
 import (
-	"errors"
 	"io"
 	"sync"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/archive"
 )
-
-var errCut = errors.New("the worker is gone or gave up")
 
 // flow is a transfer of bytes from the worker (put) or to it (get). At most
 // guest.Window bytes are on their way.
@@ -101,7 +99,7 @@ func (f *flow) Read(p []byte) (int, error) {
 	}
 	if f.dead {
 		f.mu.Unlock()
-		return 0, errCut
+		return 0, archive.ErrCut
 	}
 	if len(f.buffers) == 0 {
 		f.mu.Unlock()
@@ -135,7 +133,7 @@ func (f *flow) Write(p []byte) (int, error) {
 		}
 		if f.dead {
 			f.mu.Unlock()
-			return done, errCut
+			return done, archive.ErrCut
 		}
 		f.count += int64(len(data))
 		f.mu.Unlock()

@@ -1,4 +1,4 @@
-package agent
+package archive
 
 import (
 	"archive/tar"
@@ -11,50 +11,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
 )
 
-// openPut unpacks a tar stream beneath a folder.
-func (a *Agent) openPut(epoch, id uint64, r guest.PutRequest) {
-	f := a.openFlow(epoch, id, true)
-	go func() {
-		err := a.asAgent(func() error { return unpack(f, r.Dir) })
-		f.close(guest.Answer{Error: refusal(err)})
-	}()
-}
+// ErrCut is what a source gives whose sender is gone: the stream is not at fault.
+var ErrCut = errors.New("the worker is gone or gave up")
 
-// refusal turns an error into what the worker is told.
-func refusal(err error) *guest.Error {
-	var refused *guest.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &refused):
-		return refused
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return guest.Errorf(guest.ReasonDisk, "%v", err)
-	case errors.Is(err, fs.ErrNotExist):
-		return guest.Errorf(guest.ReasonNotFound, "%v", err)
-	case errors.Is(err, fs.ErrPermission), leaves(err):
-		return guest.Errorf(guest.ReasonInvalid, "%v", err)
-	}
-	return guest.Errorf(guest.ReasonInternal, "%v", err)
-}
-
-// leaves says whether os.Root refused a path because a link on it leads out of
-// the root: an error on a path that no system call gave.
-func leaves(err error) bool {
-	var onPath *fs.PathError
-	var onLink *os.LinkError
-	var errno syscall.Errno
-	return (errors.As(err, &onPath) || errors.As(err, &onLink)) && !errors.As(err, &errno)
-}
-
-// unpack writes the entries of a tar stream beneath dir. Nothing is written
-// outside, whatever the stream or the links in dir say.
-func unpack(src io.Reader, dir string) error {
+// Unpack writes the entries of a tar stream beneath dir. Nothing is written
+// outside, whatever the stream or the links in dir say. What the stream is to
+// blame for is a *guest.Error.
+func Unpack(src io.Reader, dir string) error {
 	if !filepath.IsAbs(dir) {
 		return guest.Errorf(guest.ReasonInvalid, "folder %q is not absolute", dir)
 	}
@@ -88,7 +55,7 @@ func unpack(src io.Reader, dir string) error {
 }
 
 func malformed(err error) error {
-	if errors.Is(err, errCut) {
+	if errors.Is(err, ErrCut) {
 		return err
 	}
 	return guest.Errorf(guest.ReasonInvalid, "not a tar stream: %v", err)

@@ -1,4 +1,4 @@
-package agent
+package archive
 
 import (
 	"archive/tar"
@@ -24,20 +24,6 @@ const (
 	namesRead = 512 // of a folder at a time
 )
 
-// openGet packs a file or folder as a tar stream.
-func (a *Agent) openGet(epoch, id uint64, r guest.GetRequest) {
-	f := a.openFlow(epoch, id, false)
-	go func() {
-		exclude := a.unreal(r.Path, r.Exclude)
-		var notes []string
-		err := a.asAgent(func() (err error) {
-			notes, err = pack(f, r.Path, exclude)
-			return err
-		})
-		f.close(guest.Answer{Error: refusal(err), Notes: notes})
-	}()
-}
-
 // packer writes a tar stream.
 type packer struct {
 	tar     *tar.Writer
@@ -47,9 +33,10 @@ type packer struct {
 	buf     []byte
 }
 
-// pack writes name and all beneath it. Links are packed as links and not
-// followed, name itself apart: it is followed as the workload would follow it.
-func pack(dst io.Writer, name string, exclude []string) (notes []string, err error) {
+// Pack writes name and all beneath it. Links are packed as links and not
+// followed, name itself apart: it is followed as the workload would follow it. What exclude
+// names, beneath name, is left out; notes tell what else was.
+func Pack(dst io.Writer, name string, exclude []string) (notes []string, err error) {
 	if !filepath.IsAbs(name) {
 		return nil, guest.Errorf(guest.ReasonInvalid, "path %q is not absolute", name)
 	}
