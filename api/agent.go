@@ -6,7 +6,7 @@ import "time"
 // holds comes from inside a sandbox or from a model: show it escaped.
 type AgentEvent struct {
 	Time   time.Time   `json:"time"`
-	Type   string      `json:"type" doc:"text, call, result, usage or end; others may come."`
+	Type   string      `json:"type" doc:"text, call, permission, result, usage or end; others may come."`
 	Text   string      `json:"text,omitempty" doc:"Of text, result and end."`
 	Call   string      `json:"call,omitempty" doc:"Ties a result to its call."`
 	Tool   string      `json:"tool,omitempty"`

@@ -25,6 +25,9 @@ type TaskRequest struct {
 	Policy string `json:"policy,omitempty" maxLength:"1048576" doc:"Text of the policy file (YAML). Empty allows nothing."`
 
 	Project string `json:"project,omitempty" maxLength:"64" doc:"The project whose policy layer counts. Empty: none."`
+
+	Report string   `json:"report,omitempty" maxLength:"1024" doc:"Path, relative to the workspace, of the JUnit XML that the verify command writes. Empty: its exit code is the report."`
+	Files  []string `json:"files,omitempty" nullable:"false" maxItems:"64" doc:"Globs of files of the agent's workspace that are kept, such as dist/**. * stands within a part, ** for any parts."`
 }
 
 // Repo names the source. Exactly one of URL and Bundle is set.
@@ -37,10 +40,10 @@ type Repo struct {
 
 // Agent says what works on the repository.
 type Agent struct {
-	Name string   `json:"name" maxLength:"64" doc:"command (a plain command), loop, claude, codex, gemini or opencode."`
-	Argv []string `json:"argv,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments of agent command."`
+	Name string   `json:"name" maxLength:"64" doc:"command (a plain command), loop, claude, codex, gemini, opencode, or acp (a command that speaks the Agent Client Protocol)."`
+	Argv []string `json:"argv,omitempty" nullable:"false" maxItems:"4096" doc:"Program and arguments of agent command or acp."`
 
-	Version    string `json:"version,omitempty" maxLength:"64" doc:"Of an agent's program. Empty: the one this release was tried with."`
+	Version    string `json:"version,omitempty" maxLength:"64" doc:"Of an agent's program. Empty: the one this release was tried with. Of acp: NAME[@VERSION] of the installed agent that its command line runs."`
 	Provider   string `json:"provider,omitempty" maxLength:"64" doc:"Whose models it asks: anthropic, openai or google. Empty: the agent's own."`
 	Model      string `json:"model,omitempty" maxLength:"256" doc:"As the provider names it. Empty: the agent's own default."`
 	ModelURL   string `json:"modelURL,omitempty" maxLength:"4096" doc:"In place of the provider's address."`
@@ -94,10 +97,32 @@ type Stage struct {
 // Output is a thing the task leaves, kept by hash.
 type Output struct {
 	Name   string   `json:"name"`
-	Kind   string   `json:"kind" doc:"patch, report, log or file."`
+	Kind   string   `json:"kind" doc:"patch, bundle, report, log, file or base."`
 	Digest string   `json:"digest"`
 	Size   int64    `json:"size"`
 	Flags  []string `json:"flags" nullable:"false"`
+
+	Path       string     `json:"path,omitempty" doc:"Of a kept file: its name in the workspace."`
+	PathBase64 string     `json:"pathBase64,omitempty" doc:"The same, when it is not UTF-8."`
+	RemovedAt  *time.Time `json:"removedAt,omitempty" doc:"When its bytes were removed; the digest stays."`
+}
+
+// OutputList is what a task left.
+type OutputList struct {
+	Task    string   `json:"task"`
+	Outputs []Output `json:"outputs" nullable:"false"`
+}
+
+// TaskRemoval is what the removal of a task came to.
+type TaskRemoval struct {
+	Task       string    `json:"task"`
+	RemovedBy  string    `json:"removedBy" doc:"A user, or retention."`
+	RemovedAt  time.Time `json:"removedAt"`
+	Freed      int       `json:"freed" doc:"Blobs and folders of logs that are gone from the disk."`
+	FreedBytes int64     `json:"freedBytes" doc:"Of the blobs."`
+	Shared     int       `json:"shared" doc:"Blobs that stay, since other tasks refer to them."`
+	Later      int       `json:"later" doc:"What is still to go; it is tried again."`
+	Stays      []string  `json:"stays" nullable:"false" doc:"What is kept, and why."`
 }
 
 // Action is an effect outside.

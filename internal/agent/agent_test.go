@@ -51,7 +51,7 @@ func replay(t *testing.T, name, file string, piece int) ([]task.AgentEvent, stag
 		t.Fatal(err)
 	}
 	var events []task.AgentEvent
-	r := harness(t, name).Read(func(e task.AgentEvent) { events = append(events, e) })
+	r := harness(t, name).Read(stage.HarnessRun{}, func(e task.AgentEvent) { events = append(events, e) })
 	for line := range strings.Lines(rest) {
 		fd := 1
 		if note, ok := strings.CutPrefix(line, "2|"); ok {
@@ -182,7 +182,7 @@ func TestSilence(t *testing.T) {
 }
 
 func TestHopeless(t *testing.T) {
-	r := harness(t, "opencode").Read(func(task.AgentEvent) {})
+	r := harness(t, "opencode").Read(stage.HarnessRun{}, func(task.AgentEvent) {})
 	empty := []byte(`{"type":"step_finish","part":{"reason":"unknown"}}` + "\n")
 	for range 19 {
 		r.Output(1, empty)
@@ -200,7 +200,7 @@ func TestHopeless(t *testing.T) {
 func TestNothingIsNoSuccess(t *testing.T) {
 	for _, name := range names() {
 		for _, exit := range []int{-1, 0, 1} {
-			if end := harness(t, name).Read(func(task.AgentEvent) {}).End(exit); end.Failure == nil {
+			if end := harness(t, name).Read(stage.HarnessRun{}, func(task.AgentEvent) {}).End(exit); end.Failure == nil {
 				t.Errorf("%s: exit %d without a word is a success", name, exit)
 			}
 		}
@@ -223,7 +223,7 @@ func TestHostileLines(t *testing.T) {
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				var events []task.AgentEvent
-				r := harness(t, name).Read(func(e task.AgentEvent) { events = append(events, e) })
+				r := harness(t, name).Read(stage.HarnessRun{}, func(e task.AgentEvent) { events = append(events, e) })
 				r.Output(1, []byte(line+"\n"))
 				r.Output(2, []byte(line))
 				end := r.End(1)
@@ -256,7 +256,7 @@ func checkEvents(t testing.TB, events []task.AgentEvent) {
 
 func TestEventsAreLimited(t *testing.T) {
 	var events []task.AgentEvent
-	r := harness(t, "claude").Read(func(e task.AgentEvent) { events = append(events, e) })
+	r := harness(t, "claude").Read(stage.HarnessRun{}, func(e task.AgentEvent) { events = append(events, e) })
 	r.Output(1, bytes.Repeat([]byte("word\n"), 20_000))
 	r.End(0)
 	if len(events) > 5_002 {
@@ -344,7 +344,7 @@ func FuzzReader(f *testing.F) {
 			name = "claude"
 		}
 		var events []task.AgentEvent
-		r := harness(t, name).Read(func(e task.AgentEvent) { events = append(events, e) })
+		r := harness(t, name).Read(stage.HarnessRun{}, func(e task.AgentEvent) { events = append(events, e) })
 		half := len(text) / 2
 		r.Output(1, text[:half])
 		r.Output(2, text[:half/2])

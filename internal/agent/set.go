@@ -84,7 +84,7 @@ const promptFile = ".cofferdam/prompt"
 func Prompted(run stage.HarnessRun, argv []string, env []string, files ...stage.HarnessFile) stage.HarnessStart {
 	prompt := run.Prompt
 	if run.Session != "" {
-		prompt = goOn
+		prompt = GoOn
 	}
 	return stage.HarnessStart{
 		Argv:  append([]string{"/bin/sh", "-c", `exec "$@" <"$HOME/` + promptFile + `"`, "sh"}, argv...),
@@ -93,5 +93,5 @@ func Prompted(run stage.HarnessRun, argv []string, env []string, files ...stage.
 	}
 }
 
-// goOn is the prompt of a session that is gone on with.
-const goOn = "The connection to the model broke off for a moment and is back. Go on with the task where you stopped."
+// GoOn is the prompt of a session that is gone on with.
+const GoOn = "The connection to the model broke off for a moment and is back. Go on with the task where you stopped."

@@ -32,6 +32,8 @@ type runOptions struct {
 	setup, verify, policyFile string
 	project                   string
 	key                       string
+	report                    string
+	files                     []string
 	detach, followLogs, json  bool
 }
 
@@ -46,7 +48,8 @@ func (a *app) runCmd() *cobra.Command {
 https URL is cloned inside, through the gateway. After -- stands a plain command that
 is the agent; the prompt is in COFFERDAM_PROMPT there. --agent names one that asks a
 model: loop is of our own, the others are programs that "cofferdam agent install" puts
-on the workers. Its model is reached with --credential of the vault, whose value never
+on the workers, and acp is any command after -- that speaks the Agent Client Protocol
+(acp@NAME: one that runs the installed agent NAME). Its model is reached with --credential of the vault, whose value never
 is in a sandbox. Without a policy, sandboxes reach
 nothing.
 
@@ -66,10 +69,12 @@ with the task's exit code; see cofferdam --help.`,
 	f := cmd.Flags()
 	f.StringVar(&o.repo, "repo", ".", "path of a git repository, or an https URL")
 	f.StringVar(&o.ref, "ref", "", "branch, tag or commit (default HEAD)")
-	f.StringVar(&o.agent, "agent", "", "`NAME[@VERSION]` of the agent: loop, claude, codex, gemini or opencode (default: the command after --)")
+	f.StringVar(&o.agent, "agent", "", "`NAME[@VERSION]` of the agent: loop, claude, codex, gemini, opencode or acp (default: the command after --)")
 	o.model.Flags(f)
 	f.StringVar(&o.setup, "setup", "", "shell command that prepares the workspace")
 	f.StringVar(&o.verify, "verify", "", "shell command that judges the patch, in a fresh sandbox")
+	f.StringVar(&o.report, "report", "", "JUnit XML `file` that the verify command writes, relative to the workspace")
+	f.StringArrayVar(&o.files, "files", nil, "`glob` of files of the agent's workspace to keep, such as 'dist/**'; may be given again")
 	f.StringVar(&o.policyFile, "policy", "", "file that says what the sandboxes may reach")
 	f.StringVar(&o.project, "project", "", "`name` of the project whose policy layer counts; see cofferdam policy project")
 	f.StringVar(&o.key, "idempotency-key", "", "the same key with the same request gives the same task")
@@ -100,9 +105,9 @@ func (o *runOptions) parse(args []string, dash int) error {
 	switch {
 	case o.agent == "" && o.project == "": // a project may let the repository name it
 		return usage("no agent; give a command after --, or name one with --agent")
-	case o.agent == "command" && len(o.argv) == 0:
-		return usage("--agent command: give the command after --")
-	case o.agent != "command" && len(o.argv) > 0:
+	case agents.TakesCommand(o.agent) && len(o.argv) == 0:
+		return usage("--agent %s: give the command after --", o.agent)
+	case !agents.TakesCommand(o.agent) && len(o.argv) > 0:
 		return usage("--agent %s: takes no command after --", o.agent)
 	case o.repo == "":
 		return usage("--repo: is empty")
@@ -183,6 +188,7 @@ func (a *app) startTask(ctx context.Context, j *runJob) (api.Task, error) {
 	}
 	t, created, err := j.c.CreateTask(ctx, api.TaskRequest{
 		Prompt: j.o.prompt, Repo: repo, Setup: j.o.setup, Verify: j.o.verify, Policy: policy, Project: j.o.project,
+		Report: j.o.report, Files: j.o.files,
 		Agent: j.o.model.Agent(j.o.agent, j.o.argv),
 	}, j.o.key)
 	if errors.Is(err, context.Canceled) {

@@ -23,9 +23,10 @@ type Harness interface {
 	Package() string
 	// Start says what to run.
 	Start(run HarnessRun) (HarnessStart, error)
-	// Read begins to read what one command of it writes. emit is called for each
-	// event in order, with its Time not set.
-	Read(emit func(task.AgentEvent)) HarnessReader
+	// Read begins to read what the command of run writes. emit is called for each
+	// event in order, with its Time not set. Where Start asks for a standard input
+	// it is a HarnessSpeaker.
+	Read(run HarnessRun, emit func(task.AgentEvent)) HarnessReader
 }
 
 // HarnessRun is what a harness is started for.
@@ -41,6 +42,7 @@ type HarnessStart struct {
 	Argv  []string
 	Env   []string      // KEY=VALUE
 	Files []HarnessFile // beneath HOME, there before it starts
+	Stdin bool          // it is spoken to while it runs
 }
 
 // HarnessFile is a file that a harness reads.
@@ -61,6 +63,19 @@ type HarnessReader interface {
 	End(exit int) HarnessEnd
 }
 
+// HarnessSpeaker is a HarnessReader of a command that is spoken to while it runs.
+// What it says comes of its run and of the output that it read, and of nothing
+// else: the same output read again makes it say the same again. So one that was
+// cut off goes on where the command's input is.
+type HarnessSpeaker interface {
+	HarnessReader
+	// Say returns what is to be said now and was not returned before.
+	Say() []byte
+	// Done says that nothing more will be said, and that the command may end; how
+	// it ends then doesn't count.
+	Done() bool
+}
+
 // HarnessEnd is what came of a harness's run.
 type HarnessEnd struct {
 	Session string        // by which it can be gone on with; empty: it can't
@@ -74,7 +89,7 @@ func CheckAgent(a task.AgentSpec, harnesses Harnesses) error {
 	}
 	switch a.Name {
 	case "":
-		return invalid("name", "is empty; there are command, loop, claude, codex, gemini and opencode")
+		return invalid("name", "is empty; there are command, loop, acp, claude, codex, gemini and opencode")
 	case "command":
 		if len(a.Argv) == 0 || a.Argv[0] == "" {
 			return invalid("argv", `the agent "command" needs a command`)

@@ -27,6 +27,9 @@ type Sandboxes interface {
 	// Run starts the command (once per id) and copies its output from offset on to
 	// out until it ends. beat is called at least every two seconds while waiting.
 	Run(ctx context.Context, id string, cmd sandbox.Command, offset int64, out io.Writer, beat func()) (Result, error)
+	// Input gives the command bytes of its standard input; those that were taken
+	// before are not taken again, and Taken says how far it came.
+	Input(ctx context.Context, id, command string, in sandbox.Input) (sandbox.Taken, error)
 	// Kill ends the command's whole tree.
 	Kill(ctx context.Context, id, command string) error
 	Put(ctx context.Context, id, dir string, tar io.Reader) error

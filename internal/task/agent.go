@@ -5,7 +5,7 @@ import "time"
 // AgentSpec says what works on the repository.
 type AgentSpec struct {
 	Name       string   `json:"name"`                 // "command", "loop", "claude", "codex", "opencode", "gemini", "acp"
-	Version    string   `json:"version,omitempty"`    // of a harness; empty: the one this release was tried with
+	Version    string   `json:"version,omitempty"`    // of a harness; empty: the one this release was tried with; of "acp": NAME[@VERSION] of the installed agent that its command line runs; empty: none
 	Argv       []string `json:"argv,omitempty"`       // of "command", and of "acp" the agent's command line
 	Provider   string   `json:"provider,omitempty"`   // a name of Providers; empty: the agent's own, for "loop" anthropic
 	Model      string   `json:"model,omitempty"`      // as the provider names it; empty: the agent's own default
@@ -71,9 +71,9 @@ func (a AgentSpec) CredentialName() string {
 // holds comes from inside and is shown escaped.
 type AgentEvent struct {
 	Time   time.Time   `json:"time"`
-	Type   string      `json:"type"`             // "text", "call", "result", "usage", "end"
+	Type   string      `json:"type"`             // "text", "call", "permission", "result", "usage", "end"
 	Text   string      `json:"text,omitempty"`   // of text, result (its head) and end
-	Call   string      `json:"call,omitempty"`   // ties a result to its call
+	Call   string      `json:"call,omitempty"`   // ties a result, and a permission that was asked for, to its call
 	Tool   string      `json:"tool,omitempty"`   // of call
 	Input  string      `json:"input,omitempty"`  // of call: JSON, cut at 16 KiB
 	Failed bool        `json:"failed,omitempty"` // of result and end

@@ -99,7 +99,7 @@ func record(t *testing.T, set agent.Set, packages, name, kind string, fault mode
 		if err := os.WriteFile(file, []byte("exit "+strconv.Itoa(exit)+"\n"+text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r := h.Read(func(task.AgentEvent) {})
+		r := h.Read(stage.HarnessRun{}, func(task.AgentEvent) {})
 		r.Output(1, []byte(out))
 		session = r.End(exit).Session
 		t.Logf("%s: exit %d, session %q, %d requests", file, exit, session, len(server.Seen()))

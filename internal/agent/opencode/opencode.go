@@ -79,6 +79,6 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 }
 
 // Read implements stage.Harness.
-func (h *Harness) Read(emit func(task.AgentEvent)) stage.HarnessReader {
+func (h *Harness) Read(_ stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
 	return agent.NewReader(&dialect{}, emit)
 }

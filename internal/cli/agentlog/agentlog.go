@@ -23,6 +23,8 @@ func Print(w io.Writer, e api.AgentEvent) error {
 		_, err = fmt.Fprintln(w, show.Text(e.Text)+more(e.Cut))
 	case "call":
 		_, err = fmt.Fprintf(w, "> %s %s%s\n", show.Line(e.Tool), show.Line(e.Input), more(e.Cut))
+	case "permission":
+		_, err = fmt.Fprintln(w, "+ "+show.Line(e.Text)+more(e.Cut))
 	case "result":
 		err = result(w, e)
 	case "usage":

@@ -31,3 +31,10 @@ func (m *Model) Agent(what string, argv []string) api.Agent {
 		Credential: m.credential, MaxTurns: m.turns,
 	}
 }
+
+// TakesCommand says whether the agent "NAME" or "NAME@VERSION" is a command line
+// that is given with it.
+func TakesCommand(what string) bool {
+	name, _, _ := strings.Cut(what, "@")
+	return name == "command" || name == "acp"
+}

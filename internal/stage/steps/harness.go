@@ -52,7 +52,8 @@ func (w *Work) harness(ctx context.Context, r *run) error {
 // harnessRun runs the nth command of the harness, or reads it again.
 func (r *run) harnessRun(ctx context.Context, h stage.Harness, n int, session string) (stage.HarnessEnd, error) {
 	silence := min(maxSilence, r.plan.CommandTime(task.Agent)/(2*patience))
-	start, err := h.Start(stage.HarnessRun{Prompt: r.task.Spec.Prompt, Placeholder: r.placeholder(r.task.Spec.Agent.CredentialName()), Session: session, Silence: silence})
+	job := stage.HarnessRun{Prompt: r.task.Spec.Prompt, Placeholder: r.placeholder(r.task.Spec.Agent.CredentialName()), Session: session, Silence: silence}
+	start, err := h.Start(job)
 	if err != nil {
 		return stage.HarnessEnd{}, err
 	}
@@ -68,14 +69,17 @@ func (r *run) harnessRun(ctx context.Context, h stage.Harness, n int, session st
 	}
 	c := command{
 		id: id, argv: start.Argv, env: slices.Concat(r.taskEnv(), r.leaseEnv(), start.Env), timeout: r.plan.CommandTime(task.Agent),
+		stdin: start.Stdin,
 	}
 	if err := r.recordCommand(ctx, c); err != nil {
 		return stage.HarnessEnd{}, err
 	}
 	l := &listener{run: r, ctx: ctx, command: id, open: map[string]bool{}, heard: time.Now()}
-	l.reader = h.Read(l.event)
+	l.reader = h.Read(job, l.event)
 	unwatch := l.watch(patience*silence, silence/10)
+	hush := l.speak(start.Stdin)
 	res, err := r.exec(ctx, c, 0, l)
+	hush()
 	unwatch()
 	if err != nil {
 		return stage.HarnessEnd{}, err
@@ -88,15 +92,18 @@ func (r *run) harnessRun(ctx context.Context, h stage.Harness, n int, session st
 	if l.failed != nil {
 		return end, l.failed
 	}
-	return end, r.judgeHarness(res, end, l.ended)
+	return end, r.judgeHarness(res, end, l)
 }
 
-// judgeHarness puts the machine's own facts before what the harness says.
-func (r *run) judgeHarness(res stage.Result, end stage.HarnessEnd, ended *task.Failure) error {
+// judgeHarness puts the machine's own facts before what the harness says. Of one
+// whose turn is over the end does not count: it may have been ended from here.
+func (r *run) judgeHarness(res stage.Result, end stage.HarnessEnd, l *listener) error {
 	class := res.Reason.Class()
 	switch {
-	case ended != nil:
-		return ended
+	case l.ended != nil:
+		return l.ended
+	case l.mouth.done && class != "infra" && class != "limit" && end.Failure == nil:
+		return nil
 	case class == "infra" || class == "limit" || class == "cancelled" || res.Phase != sandbox.CommandExited || res.Error != "" || res.Signal != 0:
 		return r.judge(res, task.AgentFailed, "the agent")
 	case end.Failure == nil:
@@ -170,6 +177,7 @@ type listener struct {
 	ended *task.Failure   // why it was ended from here; nil: it was not
 	open  map[string]bool // calls without a result yet: then a command may work in silence
 	heard time.Time
+	mouth mouth
 }
 
 // Write implements io.Writer.
@@ -185,6 +193,7 @@ func (l *listener) WriteFd(fd int, b []byte) (int, error) {
 		return n, err
 	}
 	l.reader.Output(fd, b)
+	l.answer()
 	if why := l.reader.Hopeless(); why != nil {
 		l.mu.Lock()
 		l.ended = why

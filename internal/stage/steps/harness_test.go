@@ -15,6 +15,9 @@ import (
 type fakeHarnesses struct{}
 
 func (fakeHarnesses) Find(spec task.AgentSpec) (stage.Harness, error) {
+	if spec.Name == "spoken" {
+		return spokenHarness{fakeHarness{spec}}, nil
+	}
 	if spec.Name != "fake" {
 		return nil, task.Fail(task.InputInvalid, "agent.name: not known", nil)
 	}
@@ -29,7 +32,7 @@ func (h fakeHarness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 	return stage.HarnessStart{Argv: []string{"sh", "-c", h.spec.Argv[0]}, Env: []string{"SESSION=" + run.Session, "PROMPT=" + run.Prompt}}, nil
 }
 
-func (h fakeHarness) Read(emit func(task.AgentEvent)) stage.HarnessReader {
+func (h fakeHarness) Read(_ stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
 	return &fakeReader{emit: emit}
 }
 

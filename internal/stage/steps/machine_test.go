@@ -53,6 +53,10 @@ type process struct {
 	status sandbox.Status
 	pid    int
 	epoch  string
+
+	input io.WriteCloser // nil: it has none, or it is closed
+	taken int64
+	grown chan struct{} // closed when more was written
 }
 
 func newMachine(t *testing.T) *machine {
@@ -135,6 +139,11 @@ func (m *machine) Run(ctx context.Context, id string, cmd sandbox.Command, offse
 	}
 	proc := m.start(id, p, cmd)
 	beat()
+	if cmd.Stdin {
+		if offset, err = m.follow(ctx, proc, offset, out); err != nil {
+			return stage.Result{}, err
+		}
+	}
 	select {
 	case <-proc.done:
 	case <-ctx.Done():
@@ -160,7 +169,7 @@ func (m *machine) start(id string, p *place, cmd sandbox.Command) *process {
 		return proc
 	}
 	m.starts[id+"/"+cmd.ID]++
-	proc := &process{done: make(chan struct{}), epoch: m.epoch, status: sandbox.Status{ID: cmd.ID, Phase: sandbox.CommandRunning, StartedAt: time.Now()}}
+	proc := &process{done: make(chan struct{}), grown: make(chan struct{}), epoch: m.epoch, status: sandbox.Status{ID: cmd.ID, Phase: sandbox.CommandRunning, StartedAt: time.Now()}}
 	p.commands[cmd.ID] = proc
 	argv := make([]string, len(cmd.Argv))
 	for i, a := range cmd.Argv {
@@ -172,6 +181,13 @@ func (m *machine) start(id string, p *place, cmd sandbox.Command) *process {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Stdout, c.Stderr = proc, proc
 	c.WaitDelay = 50 * time.Millisecond
+	if cmd.Stdin {
+		in, err := c.StdinPipe()
+		if err != nil {
+			m.t.Error(err)
+		}
+		proc.input = in
+	}
 	if err := c.Start(); err != nil {
 		proc.status.Phase, proc.status.ExitCode, proc.status.Error = sandbox.CommandExited, -1, err.Error()
 		close(proc.done)
@@ -195,7 +211,60 @@ func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.out = append(p.out, b...)
+	close(p.grown)
+	p.grown = make(chan struct{})
 	return len(b), nil
+}
+
+// follow copies output as it comes, until the process ends or out fails.
+func (m *machine) follow(ctx context.Context, p *process, offset int64, out io.Writer) (int64, error) {
+	for {
+		p.mu.Lock()
+		news, grown := p.out[min(offset, int64(len(p.out))):], p.grown
+		p.mu.Unlock()
+		if _, err := out.Write(news); err != nil {
+			return offset, err
+		}
+		offset += int64(len(news))
+		select {
+		case <-p.done:
+			return offset, nil
+		case <-ctx.Done():
+			return offset, ctx.Err()
+		case <-grown:
+		}
+	}
+}
+
+// Input gives a process what it has not taken yet, at most ten bytes at once.
+func (m *machine) Input(_ context.Context, id, command string, in sandbox.Input) (sandbox.Taken, error) {
+	p, err := m.place(id)
+	if err != nil {
+		return sandbox.Taken{}, err
+	}
+	m.mu.Lock()
+	proc := p.commands[command]
+	m.mu.Unlock()
+	if proc == nil {
+		return sandbox.Taken{}, task.Fail(task.InputNotFound, "no such command", nil)
+	}
+	proc.mu.Lock()
+	defer proc.mu.Unlock()
+	if in.Offset > proc.taken {
+		return sandbox.Taken{}, task.Fail(task.InputInvalid, "a gap", nil)
+	}
+	if proc.input == nil {
+		return sandbox.Taken{Offset: proc.taken}, nil
+	}
+	data := in.Data[min(proc.taken-in.Offset, int64(len(in.Data))):]
+	data = data[:min(len(data), 10)]
+	proc.taken += int64(len(data))
+	_, err = proc.input.Write(data)
+	if err != nil || in.Close && proc.taken == in.Offset+int64(len(in.Data)) {
+		_ = proc.input.Close()
+		proc.input = nil
+	}
+	return sandbox.Taken{Offset: proc.taken, Open: proc.input != nil}, nil
 }
 
 func (m *machine) Kill(_ context.Context, id, command string) error {
