@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -131,6 +135,117 @@ func TestSwitchThatWasNotAskedFor(t *testing.T) {
 				t.Errorf("%q: the far side saw %+v", upgrade, s)
 			}
 		}
+	}
+}
+
+// windows are what a peer of HTTP/2 says that it will hold.
+type windows struct{ streams, stream, conn, header int64 }
+
+// windowsOf reads them from the frames that a peer begins with, up to the first
+// that is not about them.
+func windowsOf(framer *http2.Framer) (windows, error) {
+	w := windows{streams: 1 << 30, stream: 65_535, conn: 65_535, header: 1 << 30}
+	for said := 0; said < 2; {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			return w, err
+		}
+		switch f := frame.(type) {
+		case *http2.SettingsFrame:
+			if f.IsAck() {
+				continue
+			}
+			said++
+			for id, to := range map[http2.SettingID]*int64{
+				http2.SettingMaxConcurrentStreams: &w.streams, http2.SettingInitialWindowSize: &w.stream, http2.SettingMaxHeaderListSize: &w.header,
+			} {
+				if v, ok := f.Value(id); ok {
+					*to = int64(v)
+				}
+			}
+		case *http2.WindowUpdateFrame:
+			said++
+			w.conn += int64(f.Increment)
+		}
+	}
+	return w, nil
+}
+
+// What a sandbox's connections and their far sides can make the gateway hold,
+// all together, has a bound: it serves other sandboxes too.
+func TestWhatIsHeldHasABound(t *testing.T) {
+	w := newWithin(t, true, hello)
+	raw := listen(t)
+	farSaid := make(chan windows, 64)
+	config := &tls.Config{Certificates: []tls.Certificate{w.authority.Certificate(t, "raw.test", time.Now().Add(time.Hour))}, NextProtos: []string{"h2"}}
+	go func() {
+		for {
+			c, err := raw.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				conn := tls.Server(c, config)
+				if _, err := io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface))); err != nil {
+					return
+				}
+				framer := http2.NewFramer(conn, conn)
+				if framer.WriteSettings() != nil {
+					return
+				}
+				if said, err := windowsOf(framer); err == nil {
+					farSaid <- said
+				}
+				_, _ = io.Copy(io.Discard, conn)
+			}()
+		}
+	}()
+	w.resolver.set("raw.test", addrs("127.0.0.1"))
+	w.grant(task.Rule{ID: "raw", Host: "raw.test", Ports: []uint16{raw.port}, Methods: []string{"GET"}, Private: true})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.pem)
+	var first, last [2]windows
+	for i := range growing + 1 {
+		c, err := w.client.DialName(w.ctx(), "tcp", "raw.test", raw.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conn := tls.Client(c, &tls.Config{ServerName: "raw.test", RootCAs: roots, NextProtos: []string{"h2"}})
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+			t.Fatal(err)
+		}
+		framer := http2.NewFramer(conn, conn)
+		if err := framer.WriteSettings(); err != nil {
+			t.Fatal(err)
+		}
+		if last[0], err = windowsOf(framer); err != nil {
+			t.Fatal(err)
+		}
+		var block bytes.Buffer
+		encoder := hpack.NewEncoder(&block)
+		for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "raw.test"}, {":path", "/"}} {
+			if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case last[1] = <-farSaid:
+		case <-w.ctx().Done():
+			t.Fatal("the far side was told nothing")
+		}
+		if i == 0 {
+			first = last
+		}
+	}
+	held := func(w [2]windows) int64 { return w[0].conn + w[0].streams*w[0].header + w[1].conn }
+	if all := growing*held(first) + (512-growing)*held(last); all > 1<<30 {
+		t.Errorf("%d bytes: each of the first %+v, each of the others %+v", all, first, last)
 	}
 }
 

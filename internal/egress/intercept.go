@@ -48,7 +48,7 @@ func (c *connection) intercept(conn *prefixed) {
 	}
 	conn.SetDeadline(time.Time{})
 	wire := outbound.NewWire(outbound.WireOptions{
-		Dial: c.redial(), Roots: c.way.gateway.options.Roots, Sessions: c.way.sessions, Name: c.target(),
+		Dial: c.redial(), Roots: c.way.gateway.options.Roots, Sessions: c.way.sessions, Name: c.target(), Small: !c.grow,
 	})
 	defer wire.CloseIdleConnections()
 	far := url.URL{Scheme: "https", Host: net.JoinHostPort(c.target(), strconv.Itoa(int(c.to.Port())))}
@@ -89,7 +89,11 @@ func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Con
 		}
 		conn = x.screen
 	}
-	serveOne(c.ctx, conn, notice, requestWait, x)
+	b := boundsOf(c.grow)
+	if !h2 {
+		b.header = headerMax // there is one request at a time
+	}
+	serveOne(c.ctx, conn, notice, requestWait, b, x)
 	c.cancel()
 	x.running.Wait()
 }

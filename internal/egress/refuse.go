@@ -156,7 +156,7 @@ func (c *connection) refuseHTTP(conn net.Conn, reason task.Reason) {
 }
 
 func (c *connection) answerHTTP(conn net.Conn, notice *noticed, reason task.Reason) {
-	serveOne(c.ctx, conn, notice, refusalWait, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	serveOne(c.ctx, conn, notice, refusalWait, boundsOf(false), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		c.writeProblem(w, problem{Code: reason, Rule: c.decision.Rule})
 	}))

@@ -9,24 +9,33 @@ import (
 	"time"
 )
 
-const (
-	headerMax  = 256 << 10
-	streamsMax = 100 // of a connection of HTTP/2 inside
-)
+const headerMax = 256 << 10 // of a request of HTTP/1
+
+// bounds are what a connection of HTTP/2 inside may make us hold: what was sent
+// and is not taken outside, and the requests that wait. A sandbox has hundreds
+// of connections, so only as many as may grow have the larger ones.
+type bounds struct{ streams, stream, conn, header int }
+
+func boundsOf(grow bool) bounds {
+	if grow {
+		return bounds{streams: 100, stream: 1 << 20, conn: 2 << 20, header: 64 << 10}
+	}
+	return bounds{streams: 16, stream: 64 << 10, conn: 256 << 10, header: 32 << 10}
+}
 
 // serveOne serves HTTP on one connection until notice, which stands beneath it,
-// is closed. A connection of TLS that agreed on HTTP/2 is served that.
-func serveOne(ctx context.Context, conn net.Conn, notice *noticed, header time.Duration, h http.Handler) {
+// is closed. A connection of TLS that agreed on HTTP/2 is served that, within b.
+func serveOne(ctx context.Context, conn net.Conn, notice *noticed, header time.Duration, b bounds, h http.Handler) {
 	l := &single{conn: make(chan net.Conn, 1), closed: notice.closed, addr: conn.LocalAddr()}
 	l.conn <- conn
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: header, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: headerMax,
+		Handler: h, ReadHeaderTimeout: header, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: b.header,
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: streamsMax, MaxReceiveBufferPerStream: 1 << 20, MaxReceiveBufferPerConnection: 16 << 20,
+			MaxConcurrentStreams: b.streams, MaxReceiveBufferPerStream: b.stream, MaxReceiveBufferPerConnection: b.conn,
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),

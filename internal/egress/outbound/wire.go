@@ -17,8 +17,10 @@ import (
 // Sizes of what a far side may make us hold.
 const (
 	headerMax    = 256 << 10
-	streamWindow = 1 << 20  // of one stream of HTTP/2
-	connWindow   = 16 << 20 // of all streams of a connection
+	streamWindow = 1 << 20 // of one stream of HTTP/2
+	connWindow   = 4 << 20 // of all streams of a connection
+	smallStream  = 64 << 10
+	smallConn    = 256 << 10
 )
 
 // WireOptions make a wire.
@@ -28,6 +30,7 @@ type WireOptions struct {
 	Sessions tls.ClientSessionCache // nil: nothing is resumed
 	Name     string                 // that certificates are verified for; empty: the host of each URL
 	Plain    bool                   // for plain HTTP/1 only
+	Small    bool                   // one of very many: a far side may make it hold little
 }
 
 // NewWire makes a transport that dials by o.Dial only, verifies certificates
@@ -36,6 +39,10 @@ func NewWire(o WireOptions) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!o.Plain)
+	stream, conn := streamWindow, connWindow
+	if o.Small {
+		stream, conn = smallStream, smallConn
+	}
 	return &http.Transport{
 		DialContext:            o.Dial,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.Name, RootCAs: o.Roots, ClientSessionCache: o.Sessions},
@@ -47,7 +54,7 @@ func NewWire(o WireOptions) *http.Transport {
 		MaxResponseHeaderBytes: headerMax,
 		Protocols:              protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connWindow,
+			MaxReceiveBufferPerStream: stream, MaxReceiveBufferPerConnection: conn,
 			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
 		},
 		WriteBufferSize: 32 << 10, ReadBufferSize: 32 << 10,
