@@ -236,7 +236,7 @@ func TestSpellingsOfAddresses(t *testing.T) {
 		}
 		fmt.Fprintf(&urls, " 'http://%s/' 'https://%s/' 'http://%s:@HTTP@/'", host, host, host)
 	}
-	out, _, records := b.run(t, "addresses", "curl -sS -k -g -m 20 -Z"+urls.String()+"; ping -c 1 -W 1 fd00::1 2>&1; ping -6 -c 1 -W 1 fe80::1 2>&1; echo end")
+	out, _, records := b.run(t, "addresses", "curl -sS -k -g -m 20 --connect-timeout 4 -Z"+urls.String()+"; ping -c 1 -W 1 fd00::1 2>&1; ping -6 -c 1 -W 1 fe80::1 2>&1; echo end")
 	if strings.Contains(out, "far says") || !strings.HasSuffix(strings.TrimSpace(out), "end") || strings.Contains(out, " 0% packet loss") {
 		t.Errorf("prints %q", out)
 	}

@@ -211,6 +211,12 @@ except urllib.error.HTTPError as e: print(e.read(), e.code)'`,
 	if seen := b.c.far.took(); len(seen) != 0 {
 		t.Errorf("the server saw %+v", seen)
 	}
+	// Git asks forges by HTTPS even where it is told to by SSH, and says why not.
+	for _, url := range []string{"git@github.com:a/b.git", "ssh://git@gitlab.com/a/b.git"} {
+		if out, _, _ := b.run(t, "refused", "GIT_TERMINAL_PROMPT=0 git ls-remote "+url+" 2>&1"); !strings.Contains(out, "https://git") || !strings.Contains(out, "403") {
+			t.Errorf("git says %q", out)
+		}
+	}
 	out, _, _ := b.run(t, "refused", `curl -sS --http1.1 -X DELETE FAR/no --next -sS --http1.1 FAR/after -w 'connects %{num_connects}'`)
 	if !strings.Contains(out, "far says GET /after") || !strings.Contains(out, "connects 0") {
 		t.Errorf("after a refusal on the same connection: %q", out)

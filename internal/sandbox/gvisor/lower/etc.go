@@ -83,11 +83,23 @@ func etcOwn(gateway string) map[string]string {
 			"agent:x:1000:1000:agent:/home/agent:/bin/bash\n",
 		"group": "root:x:0:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\nstaff:x:50:\nusers:x:100:\n" +
 			"nogroup:x:65534:\nagent:x:1000:\n",
+		"gitconfig":     gitconfig(),
 		"hosts":         "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n",
 		"hostname":      "sandbox\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n",
 		"resolv.conf":   "nameserver " + gateway + "\noptions timeout:3 attempts:2\n",
 	}
+}
+
+// gitconfig makes git ask the large forges by HTTPS where a submodule or a
+// person names them by SSH: there is no key inside, and no rule is about SSH.
+// What a user's or a repository's own file says of a longer address counts more.
+func gitconfig() string {
+	var b strings.Builder
+	for _, forge := range []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"} {
+		b.WriteString("[url \"https://" + forge + "/\"]\n\tinsteadOf = git@" + forge + ":\n\tinsteadOf = ssh://git@" + forge + "/\n")
+	}
+	return b.String()
 }
 
 func writeEtc(etc, gateway string) error {
