@@ -64,6 +64,7 @@ func newSite(dir string) *site {
 			answer(w, 200, t.Task)
 		}),
 		"POST /v1/tasks/{id}/cancel":        s.withTask(s.cancelTask),
+		"DELETE /v1/tasks/{id}":             s.removeTask,
 		"GET /v1/tasks/{id}/events":         s.withTask(s.events),
 		"GET /v1/tasks/{id}/logs":           s.withTask(s.logs),
 		"GET /v1/tasks/{id}/agent":          s.withTask(s.agentEvents),
@@ -102,6 +103,7 @@ func newSite(dir string) *site {
 	} {
 		mux.HandleFunc(pattern, s.authorized(handle))
 	}
+	s.fakeFiles(mux)
 	s.Server = httptest.NewServer(mux)
 	return s
 }

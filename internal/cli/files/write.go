@@ -28,6 +28,9 @@ anything fails, it has the old. The standard input is kept in a temporary file f
 			if err != nil {
 				return err
 			}
+			if n.Create && n.IfSHA256 != "" {
+				return h.Usage("--create can't be had together with --if-sha256")
+			}
 			source := "-"
 			if len(args) > 2 {
 				source = args[2]
@@ -56,7 +59,6 @@ anything fails, it has the old. The standard input is kept in a temporary file f
 	cmd.Flags().StringVar(&n.Mode, "mode", "", "its `mode`, octal (default: as the file has it that is there, or 0644)")
 	cmd.Flags().BoolVar(&n.Create, "create", false, "fail when something is there")
 	cmd.Flags().StringVar(&n.IfSHA256, "if-sha256", "", "fail unless a file with this SHA-256 (`hex`) is there")
-	cmd.MarkFlagsMutuallyExclusive("create", "if-sha256")
 	return cmd
 }
 
@@ -64,13 +66,15 @@ anything fails, it has the old. The standard input is kept in a temporary file f
 // that has no name.
 func (h Host) source(name string) (data *os.File, done func(), err error) {
 	if name != "-" {
-		if data, err = os.Open(name); err != nil {
+		info, err := os.Stat(name) // First: opening a pipe would wait for whoever writes to it.
+		if err != nil {
 			return nil, nil, h.Usage("%v", err)
 		}
-		info, err := data.Stat()
-		if err != nil || !info.Mode().IsRegular() {
-			data.Close()
+		if !info.Mode().IsRegular() {
 			return nil, nil, h.Usage("%s: not a regular file; give - to write what the standard input has", name)
+		}
+		if data, err = os.Open(name); err != nil {
+			return nil, nil, h.Usage("%v", err)
 		}
 		return data, func() { data.Close() }, nil
 	}

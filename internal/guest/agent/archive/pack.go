@@ -151,6 +151,12 @@ func (p *packer) entry(dir *os.Root, entry, name, within string, depth int) erro
 			return p.unreadable(name, err)
 		}
 		defer inner.Close()
+		// What was opened is what was looked at: gVisor follows a link here, see
+		// package folder.
+		if opened, err := inner.Stat("."); err != nil || !os.SameFile(info, opened) {
+			p.note("%q was replaced meanwhile", name)
+			return nil
+		}
 		if err := p.header(name, "", info); err != nil {
 			return err
 		}

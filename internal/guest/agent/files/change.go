@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/folder"
 )
 
 // Do carries an operation out.
@@ -246,8 +247,8 @@ func removeFolder(s spot, dir int, name string, depth int) error {
 	if depth > guest.MaxFileDepth {
 		return s.refuse(guest.ReasonInvalid, "has folders more than %d deep in it; remove some by themselves first", guest.MaxFileDepth)
 	}
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) { // Replaced a moment ago.
+	fd, err := folder.Open(dir, name)
+	if errors.Is(err, unix.ENOTDIR) { // Replaced a moment ago.
 		return gone(busy(s, unix.Unlinkat(dir, name, 0)))
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/folder"
 )
 
 // maxScan bounds the names of a folder that is listed.
@@ -247,8 +248,8 @@ func (p Place) list(op guest.FileOp) (guest.FileResult, error) {
 }
 
 func openFolder(s spot) (int, error) {
-	fd, err := unix.Openat(s.dir, s.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	fd, err := folder.Open(s.dir, s.name)
+	if errors.Is(err, unix.ENOTDIR) {
 		return -1, s.refuse(guest.ReasonInvalid, "is no folder")
 	}
 	if err != nil {

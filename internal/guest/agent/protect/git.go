@@ -69,7 +69,7 @@ func descend(root int, p string) (int, error) {
 		return -1, err
 	}
 	for name := range strings.SplitSeq(p, "/") {
-		next, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		next, err := folder(fd, name)
 		unix.Close(fd)
 		if err != nil {
 			return -1, err

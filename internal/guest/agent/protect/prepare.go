@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
+	nofollow "github.com/cofferdam/cofferdam/internal/guest/agent/folder"
 )
 
 // maxEntries bounds how much of the workspace is looked at.
@@ -195,7 +196,7 @@ func copyApart(dir int, name string, stat *unix.Stat_t) (err error) {
 
 // folder opens a folder to read it, without following a link.
 func folder(dir int, name string) (int, error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := nofollow.Open(dir, name)
 	if err != nil {
 		return -1, fmt.Errorf("open %q: %w", name, err)
 	}
