@@ -87,6 +87,21 @@ func (c *Client) CancelTask(ctx context.Context, id string) error {
 	return err
 }
 
+// Outputs lists what a task left.
+func (c *Client) Outputs(ctx context.Context, id string) ([]api.Output, error) {
+	var l api.OutputList
+	err := c.get(ctx, pathf("tasks", id, "outputs"), nil, &l)
+	return l.Outputs, err
+}
+
+// RemoveTask removes a task that has ended and all that it left. Its records in
+// the audit and its receipt stay. Removing it again changes nothing.
+func (c *Client) RemoveTask(ctx context.Context, id string) (api.TaskRemoval, error) {
+	var r api.TaskRemoval
+	_, err := c.json(ctx, call{method: http.MethodDelete, path: pathf("tasks", id)}, nil, &r)
+	return r, err
+}
+
 // Output opens one output of a task. Reading to the end fails when the bytes
 // are not those of the digest.
 func (c *Client) Output(ctx context.Context, id, name string) (io.ReadCloser, api.Blob, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/output"
+	"github.com/cofferdam/cofferdam/internal/output/retention"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/server"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
@@ -44,6 +45,8 @@ type flags struct {
 	namespace string
 	dns       string
 	roots     string
+
+	keepTasks, keepOutputs time.Duration
 }
 
 func parse(args []string, stderr io.Writer) (flags, error) {
@@ -59,8 +62,13 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.StringVar(&f.roots, "roots", "", "PEM `file` of authorities that servers outside are verified under, beside the system's")
 	set.StringVar(&f.temporal, "temporal-address", "", "`host:port` of an existing Temporal cluster instead of cofferdam-engine")
 	set.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in that cluster")
+	set.DurationVar(&f.keepTasks, "keep-tasks", 0, "how long tasks that have ended are kept, such as 720h (default 0: for ever)")
+	set.DurationVar(&f.keepOutputs, "keep-outputs", 0, "how long the bytes of their outputs and logs are (default 0: as long as the task)")
 	if err := set.Parse(args); err != nil {
 		return f, err
+	}
+	if f.keepTasks < 0 || f.keepOutputs < 0 {
+		return f, task.Fail(task.InputInvalid, "--keep-tasks and --keep-outputs: must not be negative", nil)
 	}
 	if set.NArg() > 0 {
 		return f, task.Fail(task.InputInvalid, fmt.Sprintf("unexpected argument %q", set.Arg(0)), nil)
@@ -104,6 +112,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := boot.Announce(dir, "cofferdamd", p.boot, "http://"+listener.Addr().String()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	defer p.retain(ctx)()
 	p.log.Info("ready", "boot", p.boot, "address", listener.Addr().String(), "version", version)
 	return srv.Serve(ctx, listener)
 }
@@ -121,6 +130,7 @@ type plane struct {
 	blobs      *output.Blobs
 	policies   policies
 	outside    outside
+	retention  *retention.Keeper
 	identities *identity.Identities
 	registry   *fleet.Registry
 	fleet      *fleet.Fleet
@@ -165,6 +175,7 @@ func (p *plane) open(ctx context.Context) error {
 	if p.blobs, err = output.Open(filepath.Join(p.dir, "blobs")); err != nil {
 		return err
 	}
+	p.retention = p.keeper()
 	p.identities = identity.New(p.store, time.Now)
 	for file, who := range map[string]identity.Request{
 		"admin.token":  {User: "admin", Role: identity.Admin, Note: "made at the first start"},
@@ -206,7 +217,7 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	p.fleet = fleet.New(p.registry, fleet.Options{Placement: p.store})
 	p.work = steps.New(steps.Deps{
 		Permission: p.fleet, FileFacts: p.store,
-		Sandboxes: p.fleet, Facts: p.store, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Harnesses: harnesses(),
+		Sandboxes: p.fleet, Facts: kept{p.store, p.blobs}, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Harnesses: harnesses(),
 		Loop: p.loop(listening),
 		Now:  func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
@@ -248,7 +259,7 @@ func (p *plane) server() (*server.Server, error) {
 		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKey: p.key.Public(), Log: p.log,
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
-			Tasks: p.store, Events: p.store, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
+			Tasks: kept{p.store, p.blobs}, Events: p.store, Removal: removal{p.retention, p.store}, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
 			Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},

@@ -14,6 +14,7 @@ import (
 	"github.com/cofferdam/cofferdam/client"
 	"github.com/cofferdam/cofferdam/internal/cli/history"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
+	"github.com/cofferdam/cofferdam/internal/cli/outputs"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
@@ -85,10 +86,10 @@ func leaseTable(out io.Writer, leases []api.Lease) error {
 	return show.Table(out, []string{"LENT", "KIND", "STAGE", "SANDBOX", "HOSTS", "FROM", "UNTIL"}, rows)
 }
 
-func outputTable(out io.Writer, outputs []api.Output) error {
-	rows := make([][]string, 0, len(outputs))
-	for _, o := range outputs {
-		rows = append(rows, []string{o.Name, o.Kind, size(o.Size), o.Digest, strings.Join(o.Flags, " ")})
+func outputTable(out io.Writer, list []api.Output) error {
+	rows := make([][]string, 0, len(list))
+	for _, o := range list {
+		rows = append(rows, []string{o.Name, o.Kind, size(o.Size), o.Digest, outputs.Flags(o)})
 	}
 	return show.Table(out, []string{"OUTPUT", "KIND", "SIZE", "DIGEST", "FLAGS"}, rows)
 }

@@ -48,6 +48,9 @@ go on, and the next "up" takes them over.`,
 				return err
 			}
 			o.Hold, o.json = hold, a.json
+			if o.KeepTasks < 0 || o.KeepOutputs < 0 {
+				return usage("--keep-tasks and --keep-outputs: must not be negative")
+			}
 			if o.detach {
 				return detach(cmd.Context(), o, a.Stdio)
 			}
@@ -61,6 +64,8 @@ go on, and the next "up" takes them over.`,
 	f.StringVar(&o.Hosts, "hosts", "", "further names, comma-separated, that clients may call this server by")
 	f.BoolVar(&o.detach, "detach", false, "return once everything is ready")
 	f.StringVar(&o.OperatorPolicy, "policy-operator", "", "file of the operator's policy layer")
+	f.DurationVar(&o.KeepTasks, "keep-tasks", 0, "how long tasks that have ended are kept, such as 720h (default: for ever)")
+	f.DurationVar(&o.KeepOutputs, "keep-outputs", 0, "how long the bytes of their outputs and logs are (default: as long as the task)")
 	f.StringVar(&o.DNS, "dns", "", "HOST:PORT of the resolver for names outside (default: the machine's own)")
 	f.StringVar(&o.Roots, "roots", "", "PEM file of authorities that servers outside are verified under, beside the system's")
 	f.StringVar(&o.Images, "images", "", "folder of root images, which installations may share; off: none (default: in the data folder)")

@@ -33,6 +33,8 @@ var permissions = map[string][6]bool{
 	"cancel-task":       {false, false, true, true, false, false},
 	"watch-task":        {false, false, true, true, false, false},
 	"read-log":          {false, false, true, true, false, false},
+	"list-outputs":      {false, false, true, true, false, false},
+	"remove-task":       {false, false, true, true, false, false},
 	"get-output":        {false, false, true, true, false, false},
 	"get-receipt":       {false, false, true, true, false, false},
 	"agent-events":      {false, false, true, true, false, false},

@@ -36,6 +36,7 @@ type memory struct {
 	tokens  []identity.Token
 	blobs   map[task.Digest][]byte
 	records []string
+	removed map[string]task.Removed
 	history map[string][]task.StageRun
 	broken  error // every answer, when set
 }

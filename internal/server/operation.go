@@ -178,6 +178,11 @@ type raw struct {
 
 // stream answers with what send writes.
 func (s *Server) stream(kind string, header map[string]string, send func(ctx context.Context, w *answer) error) *raw {
+	return s.streamAs(http.StatusOK, kind, header, send)
+}
+
+// streamAs is stream with another status.
+func (s *Server) streamAs(status int, kind string, header map[string]string, send func(ctx context.Context, w *answer) error) *raw {
 	return &raw{Body: func(hc huma.Context) {
 		_, rw := humago.Unwrap(hc)
 		w, ok := rw.(*answer)
@@ -188,7 +193,7 @@ func (s *Server) stream(kind string, header map[string]string, send func(ctx con
 		for k, v := range header {
 			w.Header().Set(k, v)
 		}
-		w.WriteHeader(http.StatusOK)
+		w.WriteHeader(status)
 		ctx, cancel := context.WithCancelCause(hc.Context())
 		defer cancel(nil)
 		defer context.AfterFunc(s.closing, func() { cancel(errClosing) })()

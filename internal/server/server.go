@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/server/strict"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -90,7 +91,7 @@ func (s *Server) describe(mux *http.ServeMux) {
 	config := huma.DefaultConfig("Cofferdam", s.version)
 	config.Info.Description = "Runs coding agents in isolated sandboxes. Every failure is an application/problem+json document with a reason code."
 	config.DocsPath, config.SchemasPath, config.CreateHooks = "", "", nil
-	config.Formats = map[string]huma.Format{"application/json": strictJSON(), "json": strictJSON()}
+	config.Formats = map[string]huma.Format{"application/json": strict.JSON(), "json": strict.JSON()}
 	config.Transformers = []huma.Transformer{s.problems}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", Description: "A token, cfd_…"},

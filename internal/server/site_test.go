@@ -83,6 +83,7 @@ func newSiteWith(t testing.TB, change func(*Options)) *site {
 	o.Needs.Policy = &policies.Desk{Judge: s.judge, Projects: s.judge, Audit: account{s.memory}, Now: time.Now}
 	o.Needs.History = s.memory
 	o.Needs.Denials = s.memory
+	o.Needs.Removal = removing{s.memory}
 	s.vault = &vault{}
 	var err error
 	o.Needs.Credentials, err = credentials.New(credentials.Options{

@@ -50,10 +50,6 @@ func (s *Server) describeTasks() {
 		summary: "The log of one stage",
 	}, s.readLog)
 	register(s, operation{
-		id: "get-output", method: http.MethodGet, path: "/v1/tasks/{id}/outputs/{name}", access: users, kind: "application/octet-stream",
-		summary: "The bytes of one output",
-	}, s.getOutput)
-	register(s, operation{
 		id: "get-receipt", method: http.MethodGet, path: "/v1/tasks/{id}/receipt", access: users, kind: "application/json",
 		summary: "The signed receipt of a task that has ended",
 	}, s.getReceipt)
@@ -204,6 +200,9 @@ func (s *Server) checkSpec(ctx context.Context, spec task.Spec) error {
 	case strings.HasPrefix(spec.Repo.Ref, "-") || strings.ContainsFunc(spec.Repo.Ref, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return invalid("body.repo.ref", "is not the name of a branch, a tag or a commit")
 	}
+	if err := checkOutputs(spec); err != nil {
+		return err
+	}
 	for _, f := range []struct{ name, text string }{
 		{"body.setup", spec.Setup}, {"body.verify", spec.Verify}, {"body.repo.name", spec.Repo.Name}, {"body.agent.argv", strings.Join(spec.Agent.Argv, "")},
 	} {
@@ -276,7 +275,7 @@ func (s *Server) listTasks(ctx context.Context, in *listTasksInput) (*taskListOu
 func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error) {
 	t, err := s.task(ctx, in.ID)
 	if err != nil {
-		return nil, err
+		return nil, s.gone(ctx, in.ID, err)
 	}
 	out := apiTask(t)
 	if out.Leases, err = s.need.Credentials.Of(ctx, t.ID); err != nil {
@@ -313,42 +312,6 @@ func (s *Server) cancelTask(ctx context.Context, in *taskPath) (*taskOutput, err
 	return &taskOutput{Status: http.StatusAccepted, Body: apiTask(t)}, nil
 }
 
-type outputPath struct {
-	ID   string `path:"id" maxLength:"64"`
-	Name string `path:"name" maxLength:"512"`
-}
-
-func (s *Server) getOutput(ctx context.Context, in *outputPath) (*raw, error) {
-	t, err := s.task(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range t.Outputs {
-		if o.Name != in.Name {
-			continue
-		}
-		blob, err := s.need.Blobs.Open(ctx, o.Digest)
-		if err != nil {
-			return nil, err
-		}
-		header := map[string]string{
-			"Content-Length":      strconv.FormatInt(o.Size, 10),
-			"Content-Disposition": attachment(t.ID + "-" + o.Name),
-			"Cofferdam-Digest":    string(o.Digest),
-			"Digest":              digestHeader(o.Digest),
-		}
-		return s.stream("application/octet-stream", header, func(_ context.Context, w *answer) error {
-			defer blob.Close()
-			n, err := io.Copy(w, blob)
-			if err == nil && n != o.Size {
-				err = fmt.Errorf("output %s of %s: %d bytes, recorded %d", o.Name, t.ID, n, o.Size)
-			}
-			return err
-		}), nil
-	}
-	return nil, notFound("output", in.Name)
-}
-
 // attachment keeps browsers from showing what came out of a sandbox.
 func attachment(name string) string {
 	safe := strings.Map(func(r rune) rune {
@@ -366,7 +329,12 @@ func attachment(name string) string {
 func (s *Server) getReceipt(ctx context.Context, in *taskPath) (*raw, error) {
 	t, err := s.task(ctx, in.ID)
 	if err != nil {
-		return nil, err
+		// The receipt of a removed task is in the audit, and stays.
+		was, removedErr := s.removed(ctx, in.ID)
+		if removedErr != nil {
+			return nil, err
+		}
+		t = task.Task{ID: was.Task, State: task.Succeeded}
 	}
 	// While the close stage runs, facts are still added; a receipt that is asked
 	// for now would be made without them.

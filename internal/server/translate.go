@@ -1,10 +1,12 @@
 package server
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/identity"
@@ -52,7 +54,13 @@ func apiOutput(o task.Output) api.Output {
 	if flags == nil {
 		flags = []string{}
 	}
-	return api.Output{Name: o.Name, Kind: o.Kind, Digest: string(o.Digest), Size: o.Size, Flags: flags}
+	out := api.Output{Name: o.Name, Kind: o.Kind, Digest: string(o.Digest), Size: o.Size, Flags: flags, RemovedAt: o.Removed}
+	if utf8.Valid(o.Path) {
+		out.Path = string(o.Path)
+	} else {
+		out.PathBase64 = base64.StdEncoding.EncodeToString(o.Path)
+	}
+	return out
 }
 
 func apiEgress(r task.EgressRecord) api.EgressRecord {
@@ -138,7 +146,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // specOf translates a request for a task.
 func specOf(r api.TaskRequest) task.Spec {
 	return task.Spec{
-		Prompt: r.Prompt, Setup: r.Setup, Verify: r.Verify, Policy: r.Policy, Project: r.Project,
+		Prompt: r.Prompt, Setup: r.Setup, Verify: r.Verify, Policy: r.Policy, Project: r.Project, Report: r.Report, Files: r.Files,
 		Repo: task.Repo{URL: r.Repo.URL, Bundle: task.Digest(r.Repo.Bundle), Name: r.Repo.Name, Ref: r.Repo.Ref},
 		Agent: task.AgentSpec{
 			Name: r.Agent.Name, Argv: r.Agent.Argv, Version: r.Agent.Version, Provider: r.Agent.Provider, Model: r.Agent.Model,

@@ -43,6 +43,11 @@ func (s *supervisor) programs() []program {
 			if s.opts.Hosts != "" {
 				args = append(args, "--hosts", s.opts.Hosts)
 			}
+			for flag, d := range map[string]time.Duration{"--keep-tasks": s.opts.KeepTasks, "--keep-outputs": s.opts.KeepOutputs} {
+				if d > 0 {
+					args = append(args, flag, d.String())
+				}
+			}
 			if s.opts.OperatorPolicy != "" {
 				args = append(args, "--operator-policy", l.operatorPolicy())
 			}

@@ -19,18 +19,20 @@ import (
 
 // Options say what to run and how.
 type Options struct {
-	Data           string   // the data folder; empty: DefaultData
-	Listen         string   // HOST:PORT of the API; empty: 127.0.0.1:7070; port 0: a free one
-	ListenPublic   bool     // allow an address that other machines reach
-	Hosts          string   // further names that clients may call the server by, comma-separated
-	OperatorPolicy string   // file of the operator's policy layer; empty: none
-	DNS            string   // HOST:PORT that the gateway and cofferdamd ask for names outside; empty: the machine's own
-	Roots          string   // PEM file of authorities that servers outside are verified under, beside the system's; empty: none
-	Images         string   // folder of the worker's root images, which installations may share; "off": none; empty: below Data
-	ServiceUser    string   // name or number; empty: see findUsers
-	GatewayUser    string   // name or number; empty: see findUsers
-	Bin            string   // folder of the programs; empty: that of this executable
-	Hold           []string // program and arguments that come to Hold; its further arguments are those of Hold
+	Data           string        // the data folder; empty: DefaultData
+	Listen         string        // HOST:PORT of the API; empty: 127.0.0.1:7070; port 0: a free one
+	ListenPublic   bool          // allow an address that other machines reach
+	Hosts          string        // further names that clients may call the server by, comma-separated
+	KeepTasks      time.Duration // how long tasks that have ended are kept; 0: for ever
+	KeepOutputs    time.Duration // how long their outputs' bytes are; 0: as long as the task
+	OperatorPolicy string        // file of the operator's policy layer; empty: none
+	DNS            string        // HOST:PORT that the gateway and cofferdamd ask for names outside; empty: the machine's own
+	Roots          string        // PEM file of authorities that servers outside are verified under, beside the system's; empty: none
+	Images         string        // folder of the worker's root images, which installations may share; "off": none; empty: below Data
+	ServiceUser    string        // name or number; empty: see findUsers
+	GatewayUser    string        // name or number; empty: see findUsers
+	Bin            string        // folder of the programs; empty: that of this executable
+	Hold           []string      // program and arguments that come to Hold; its further arguments are those of Hold
 	Log            *slog.Logger
 	Ready          func(Ready)
 }
