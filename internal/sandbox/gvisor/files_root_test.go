@@ -161,12 +161,12 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// TestLargeFileFlatMemory streams 3 GiB out and 1 GiB in. Neither this process,
+// TestLargeFileFlatMemory streams 3 GiB out and 256 MiB in. Neither this process,
 // which is the worker's side, nor the guest keeps more than a window of it.
 func TestLargeFileFlatMemory(t *testing.T) {
 	d := open(t, testConfig(t, testDir(t)))
 	id := sandboxtest.Create(t, d, sandbox.Spec{}).ID
-	const out, in = 3 << 30, 1 << 30
+	const out, in = 3 << 30, 256 << 20
 	if got := sandboxtest.Shell(t, d, id, fmt.Sprintf("truncate -s %d big", out)); got.ExitCode != 0 {
 		t.Fatalf("prepare: %+v", got)
 	}
