@@ -1,4 +1,7 @@
-package server
+// Package strict is the form of requests to the API: JSON that two readers can not
+// understand differently. A key that stands twice, a key in another case than the
+// documented one, and anything after the document are refused.
+package strict
 
 import (
 	"bytes"
@@ -11,10 +14,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// strictJSON is the request format: what is ambiguous is refused. A key that
-// stands twice, a key in another case than the documented one, and anything
-// after the document are errors, since two readers of them may disagree.
-func strictJSON() huma.Format {
+// JSON is the format of requests and answers. What is refused in a request is
+// said by its path, such as body.agent.name.
+func JSON() huma.Format {
 	return huma.Format{Marshal: writeJSON, Unmarshal: readJSON}
 }
 
