@@ -7,9 +7,11 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -246,6 +248,103 @@ func TestWhatIsHeldHasABound(t *testing.T) {
 	held := func(w [2]windows) int64 { return w[0].conn + w[0].streams*w[0].header + w[1].conn }
 	if all := growing*held(first) + (512-growing)*held(last); all > 1<<30 {
 		t.Errorf("%d bytes: each of the first %+v, each of the others %+v", all, first, last)
+	}
+}
+
+// Garbage from both sides, over HTTP/1, HTTP/2 and none: the gateway goes on, and
+// the value goes nowhere but out.
+func TestGarbageFromBothSides(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	noise := func(text string) string {
+		b := []byte(text)
+		for range random.IntN(8) {
+			switch at := random.IntN(len(b)); random.IntN(3) {
+			case 0:
+				b[at] = byte(random.IntN(256))
+			case 1:
+				b = append(b[:at], b[min(len(b), at+random.IntN(9)):]...)
+			case 2:
+				b = append(b[:at:at], append([]byte("\r\n\x00 :0"[:random.IntN(7)]), b[at:]...)...)
+			}
+			if len(b) == 0 {
+				return "x"
+			}
+		}
+		return string(b)
+	}
+	w := newWithin(t, false, hello)
+	raw := listen(t)
+	config := &tls.Config{Certificates: []tls.Certificate{w.authority.Certificate(t, "raw.test", time.Now().Add(time.Hour))}, NextProtos: []string{"h2", "http/1.1"}}
+	var mu sync.Mutex // of random
+	answers := []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\r\n\r\n",
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nbytes", "HTTP/1.1 103 Early\r\nLink: <a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
+		"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00\x00\x04\x01\x05\x00\x00\x00\x01\x88",
+	}
+	go func() {
+		for {
+			c, err := raw.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				conn := tls.Server(c, config)
+				if _, err := conn.Read(make([]byte, 4096)); err != nil {
+					return
+				}
+				mu.Lock()
+				text := noise(answers[random.IntN(len(answers))])
+				mu.Unlock()
+				_, _ = io.WriteString(conn, text)
+			}()
+		}
+	}()
+	w.resolver.set("raw.test", addrs("127.0.0.1"))
+	w.grant(task.Rule{ID: "raw", Host: "raw.test", Ports: []uint16{raw.port}, Methods: []string{"GET", "POST"}, Private: true})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.pem)
+	requests := []string{
+		"GET / HTTP/1.1\r\nHost: raw.test\r\n\r\n", "POST /a HTTP/1.1\r\nHost: raw.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"GET /ws HTTP/1.1\r\nHost: raw.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\nbytes",
+		http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x0d\x01\x05\x00\x00\x00\x01\x82\x87\x84\x41\x08raw.test",
+	}
+	var running sync.WaitGroup
+	slots := make(chan struct{}, 16)
+	for i := range 300 {
+		mu.Lock()
+		text := noise(requests[i%len(requests)])
+		mu.Unlock()
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			c, err := w.client.DialName(w.ctx(), "tcp", "raw.test", raw.port)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			next := "http/1.1"
+			if i%len(requests) == 3 {
+				next = "h2"
+			}
+			conn := tls.Client(c, &tls.Config{ServerName: "raw.test", RootCAs: roots, NextProtos: []string{next}})
+			conn.SetDeadline(time.Now().Add(time.Minute))
+			if _, err := io.WriteString(conn, text); err != nil {
+				return
+			}
+			_ = conn.CloseWrite()
+			_, _ = conn.Read(make([]byte, 4096))
+		})
+	}
+	running.Wait()
+	res, body := w.do(w.inside(true), w.request("GET", w.url("/v1/x"), nil))
+	if res.StatusCode != 200 || !keyed(w.far.take()) {
+		t.Errorf("afterwards: %d %s", res.StatusCode, body)
+	}
+	for _, rec := range w.logged() {
+		if strings.Contains(fmt.Sprintf("%+v", rec), realKey) {
+			t.Errorf("the log has the value: %+v", rec)
+		}
 	}
 }
 
