@@ -41,7 +41,7 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.SetOutput(stderr)
 	set.StringVar(&f.data, "data", "/var/lib/cofferdam", "data `folder` of the installation")
 	set.StringVar(&f.dns, "dns", "", "`host:port` of the name server for allowed names (default: as this machine is set up)")
-	set.StringVar(&f.roots, "roots", "", "PEM `file` of authorities that servers outside are verified under, beside the system's")
+	set.StringVar(&f.roots, "roots", "", "PEM `file` of authorities that servers outside are verified under, beside the system's; trusted inside sandboxes too")
 	set.StringVar(&f.control, "control", "", "`URL` of cofferdamd, which lends credentials (default: none is lent)")
 	set.StringVar(&f.controlToken, "control-token-file", "", "`file` with the gateway's token; read again at each question")
 	set.BoolVar(&f.debug, "debug", false, "log every look-up and dial that fails")

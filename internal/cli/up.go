@@ -67,7 +67,7 @@ go on, and the next "up" takes them over.`,
 	f.DurationVar(&o.KeepTasks, "keep-tasks", 0, "how long tasks that have ended are kept, such as 720h (default: for ever)")
 	f.DurationVar(&o.KeepOutputs, "keep-outputs", 0, "how long the bytes of their outputs and logs are (default: as long as the task)")
 	f.StringVar(&o.DNS, "dns", "", "HOST:PORT of the resolver for names outside (default: the machine's own)")
-	f.StringVar(&o.Roots, "roots", "", "PEM file of authorities that servers outside are verified under, beside the system's")
+	f.StringVar(&o.Roots, "roots", "", "PEM file of authorities that servers outside are verified under, beside the system's; trusted inside sandboxes too")
 	f.StringVar(&o.Images, "images", "", "folder of root images, which installations may share; off: none (default: in the data folder)")
 	f.StringVar(&o.ServiceUser, "service-user", "", "user of cofferdamd and of the engine: a name or a number")
 	f.StringVar(&o.GatewayUser, "gateway-user", "", "user of the gateway: a name or a number")
