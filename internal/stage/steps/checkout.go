@@ -43,6 +43,7 @@ for name in "$@"; do
 done
 if [ -z "$commit" ]; then exit 44; fi
 git -c core.hooksPath=/dev/null -c advice.detachedHead=false checkout --quiet --detach "$commit"
+` + shapesScript + `
 git remote remove origin
 git config user.name 'Cofferdam agent'
 git config user.email agent@cofferdam.invalid
@@ -89,11 +90,18 @@ func (w *Work) checkout(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	shapes, err := r.shapes(ctx)
+	if err != nil {
+		return err
+	}
 	err = r.getFile(ctx, "/tmp/cofferdam-work/base.bundle", func(from io.Reader) error {
-		_, err := r.keep(ctx, "base", "base", from, maxBase)
+		_, err := r.keep(ctx, "base", "base", from, maxBase, shapes.flags()...)
 		return err
 	})
 	if err != nil {
+		return err
+	}
+	if err := r.keepModules(ctx, shapes); err != nil {
 		return err
 	}
 	update, err := r.repositoryAsks(ctx, commit)

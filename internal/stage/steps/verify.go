@@ -20,6 +20,7 @@ git branch --quiet -D cofferdam-base
 git remote remove origin
 git config user.name 'Cofferdam verify'
 git config user.email verify@cofferdam.invalid
+if [ -f /tmp/cofferdam-base/modules.tar ]; then tar -C /workspace -xf /tmp/cofferdam-base/modules.tar; fi
 rm -rf /tmp/cofferdam-base
 `
 
@@ -61,6 +62,11 @@ func (w *Work) verify(ctx context.Context, r *run) error {
 	}
 	if err := r.putBlob(ctx, base.Digest, "base.bundle"); err != nil {
 		return err
+	}
+	if modules, ok := r.output("base.modules"); ok {
+		if err := r.putBlob(ctx, modules.Digest, "modules.tar"); err != nil {
+			return err
+		}
 	}
 	if err := r.script(ctx, "verify-checkout", verifyCheckoutScript, task.VerifyFailed, "the checkout of the base"); err != nil {
 		return err

@@ -1,0 +1,123 @@
+//go:build root
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/testenv"
+)
+
+// What a task leaves is fetched by the command line; a task that is removed
+// leaves no byte, and its receipt verifies.
+func TestOutputsAndRemoval(t *testing.T) {
+	e := testenv.Start(t, testenv.Config{})
+	dir := small(t)
+	agent := `echo 42 > answer.txt; mkdir -p out/deep; echo unmistakable-bytes > out/deep/x.txt; ln -s /etc/passwd out/link
+printf odd > "$(printf 'out/\377')"; cat .git/config`
+	verify := `printf '<testsuite><testcase name="t"/></testsuite>' > report.xml`
+	out, err := e.CLI("run", "--repo", dir, "--verify", verify, "--report", "report.xml", "--files", "out/**", "--json", "--", "sh", "-c", agent)
+	if err != nil {
+		t.Fatalf("run: %v\n%s", err, out)
+	}
+	list, err := e.Client.Tasks(context.Background(), 1, "")
+	if err != nil || len(list.Tasks) != 1 {
+		t.Fatalf("tasks: %v, %v", list, err)
+	}
+	tk := list.Tasks[0]
+	must(t, e, tk, api.Succeeded, "")
+	if text := string(output(t, e, tk.ID, "report")); !strings.Contains(text, `"tests":1`) {
+		t.Errorf("report %s", text)
+	}
+	if text := string(output(t, e, tk.ID, "file/out/deep/x.txt")); text != "unmistakable-bytes\n" {
+		t.Errorf("a kept file is %q", text)
+	}
+	if text := string(output(t, e, tk.ID, "file/out/_")); text != "odd" {
+		t.Errorf("a file whose name is no UTF-8 is %q", text)
+	}
+	if table, err := e.CLI("task", "outputs", tk.ID); err != nil || strings.Contains(table, "link") || !strings.Contains(table, `\xff`) {
+		t.Errorf("outputs: %v\n%s", err, table)
+	}
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	if text, err := e.CLI("output", "get", tk.ID, "bundle", "-o", bundle); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	git(t, dir, "fetch", "-q", bundle, "cofferdam/"+tk.ID)
+	if got := git(t, dir, "log", "-1", "--format=%an %P", "FETCH_HEAD"); got != "Cofferdam agent "+tk.Commit {
+		t.Errorf("the bundle's commit is %q", got)
+	}
+
+	if text, err := e.CLI("task", "rm", tk.ID); err != nil || !strings.Contains(text, "stays: its receipt") {
+		t.Fatalf("rm: %v\n%s", err, text)
+	}
+	if _, err := e.CLI("task", "show", tk.ID); testenv.ExitCode(err) != 2 {
+		t.Errorf("a removed task is shown: %v", err)
+	}
+	receipt := filepath.Join(t.TempDir(), "receipt.json")
+	text, err := e.CLI("task", "receipt", tk.ID)
+	if err != nil {
+		t.Fatalf("receipt: %v\n%s", err, text)
+	}
+	if err := os.WriteFile(receipt, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key, err := e.CLI("audit", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := e.CLI("audit", "verify", "--key", strings.TrimSpace(key), receipt); err != nil {
+		t.Errorf("verify: %v\n%s", err, text)
+	}
+	// Blobs that were pinned by a repeated step go with a later pass.
+	testenv.Until(t, 3*time.Minute, "the bytes of the removed task are gone", func() bool {
+		found, _ := exec.Command("grep", "-rl", "unmistakable-bytes", filepath.Join(e.Data, "cofferdamd", "blobs"), filepath.Join(e.Data, "cofferdamd", "logs")).Output()
+		return len(found) == 0
+	})
+}
+
+// A repository of 200,000 files goes through every stage.
+func TestManyFiles(t *testing.T) {
+	e := testenv.Start(t, testenv.Config{})
+	dir := t.TempDir()
+	git(t, dir, "init", "-q", "-b", "main")
+	cmd := exec.Command("git", "fast-import", "--quiet")
+	cmd.Dir = dir
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(in, "blob\nmark :1\ndata 2\nx\n\ncommit refs/heads/main\ncommitter T <t@t.invalid> 1 +0000\ndata 3\none\n")
+	for i := range 200_000 {
+		fmt.Fprintf(in, "M 100644 :1 d%d/f%d\n", i/1000, i)
+	}
+	fmt.Fprintln(in)
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.CLI("run", "--repo", dir, "--verify", `test "$(git ls-files | wc -l)" = 200001 && grep y d0/f0`, "--json", "--", "sh", "-c", "echo y > d0/f0; echo new > new; git add new")
+	if err != nil {
+		t.Fatalf("run: %v\n%s", err, out)
+	}
+	list, err := e.Client.Tasks(context.Background(), 1, "")
+	if err != nil || len(list.Tasks) != 1 {
+		t.Fatalf("tasks: %v, %v", list, err)
+	}
+	must(t, e, list.Tasks[0], api.Succeeded, "")
+	if patch := string(output(t, e, list.Tasks[0].ID, "patch")); strings.Count(patch, "diff --git") != 2 {
+		t.Errorf("the patch has %d files", strings.Count(patch, "diff --git"))
+	}
+}
