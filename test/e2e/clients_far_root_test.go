@@ -89,10 +89,11 @@ X
 
 // halfScript ends its side after the request, as ncat and socat do.
 const halfScript = `/usr/bin/python3 -c '
-import socket
+import socket, urllib.request
 s = socket.create_connection(("far.test", @HTTP@))
 s.sendall(b"GET /slow HTTP/1.0\r\nHost: far.test:@HTTP@\r\n\r\n")
 s.shutdown(socket.SHUT_WR)
+urllib.request.urlopen("PLAIN/release").read()
 while b := s.recv(9999): print(b)'`
 
 // gitDeeds are the shapes of git (B24).

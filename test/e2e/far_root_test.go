@@ -30,6 +30,7 @@ type far struct {
 	port, plain int
 	pin         string // of its certificate's key, as curl has it
 	git         string // the folder that is served beneath /git/
+	release     chan struct{}
 
 	mu   sync.Mutex
 	seen []sawn
@@ -45,7 +46,7 @@ type sawn struct {
 // serveFar starts the server.
 func serveFar(t *testing.T, authority *egresstest.Far) *far {
 	t.Helper()
-	f := &far{git: t.TempDir()}
+	f := &far{git: t.TempDir(), release: make(chan struct{}, 1)}
 	cert := authority.Certificate(t, "far.test", time.Now().Add(time.Hour))
 	leaf, err := x509.ParseCertificate(cert.Certificate[0])
 	if err != nil {
@@ -61,13 +62,14 @@ func serveFar(t *testing.T, authority *egresstest.Far) *far {
 	})
 	mux.HandleFunc("/ws", webSocket)
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
-		// An answer that needs the request's context to live while it is made.
+		// Answered once another request says so, if this one is still wanted.
 		select {
-		case <-time.After(300 * time.Millisecond):
+		case <-f.release:
 			fmt.Fprintln(w, "slow and whole")
 		case <-r.Context().Done():
 		}
 	})
+	mux.HandleFunc("/release", func(http.ResponseWriter, *http.Request) { f.release <- struct{}{} })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "far says %s %s\n", r.Method, r.URL.Path) })
 	secure, plain := listen(t), listen(t)
 	f.port, f.plain = secure.Addr().(*net.TCPAddr).Port, plain.Addr().(*net.TCPAddr).Port
