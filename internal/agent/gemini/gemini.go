@@ -1,5 +1,8 @@
 // Package gemini runs Google's Gemini CLI. It is JavaScript and runs on the
 // sandbox's own node.
+//
+// It is not gone on with: its --resume takes a place in its own list of sessions
+// and not a session's name, so it names none, and the task gets a new attempt.
 package gemini
 
 import (
@@ -48,9 +51,6 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 		model = defaultModel
 	}
 	argv := []string{"node", catalog.Program("gemini"), "-m", model, "--skip-trust", "--yolo", "--output-format", "stream-json"}
-	if run.Session != "" {
-		argv = append(argv, "--resume", run.Session)
-	}
 	env := []string{
 		h.provider.Env + "=" + agent.Key(run), "GOOGLE_GEMINI_BASE_URL=" + h.provider.URL,
 		"GEMINI_CLI_NO_RELAUNCH=1", "GEMINI_CLI_TRUST_WORKSPACE=true",

@@ -11,7 +11,6 @@ import (
 // line is what is read of one line of stream-json.
 type line struct {
 	Type    agent.Text      `json:"type"`
-	Session agent.Text      `json:"session_id"`
 	Role    agent.Text      `json:"role"`
 	Content agent.Text      `json:"content"`
 	Delta   bool            `json:"delta"`
@@ -32,11 +31,10 @@ type line struct {
 }
 
 type dialect struct {
-	session string
-	text    string // said in pieces so far
-	done    bool
-	error   string // the latest that it told of
-	failed  string
+	text   string // said in pieces so far
+	done   bool
+	error  string // the latest that it told of
+	failed string
 }
 
 // Line implements agent.Dialect.
@@ -56,8 +54,6 @@ func (d *dialect) Line(text []byte, emit func(task.AgentEvent)) bool {
 		d.text = ""
 	}
 	switch l.Type {
-	case "init":
-		d.session = string(l.Session)
 	case "message":
 		if l.Role != "user" {
 			emit(task.AgentEvent{Type: "text", Text: string(l.Content)})
@@ -114,7 +110,7 @@ func exitStatus(exit int) int {
 
 // End implements agent.Dialect.
 func (d *dialect) End(exit int, notes string) stage.HarnessEnd {
-	end := stage.HarnessEnd{Session: d.session}
+	var end stage.HarnessEnd
 	switch {
 	case d.failed != "":
 		if end.Failure = agent.ModelFailure(exitStatus(exit), d.failed); end.Failure == nil {
