@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -28,15 +29,8 @@ func (s *Server) listAgentEvents(ctx context.Context, in *agentEventsInput) (*ag
 	for _, e := range events {
 		out.Body.Next = e.Seq
 		if a, ok := e.Data.(task.AgentEvent); ok {
-			out.Body.Events = append(out.Body.Events, apiAgentEvent(a))
+			out.Body.Events = append(out.Body.Events, translate.AgentEvent(a))
 		}
 	}
 	return out, nil
-}
-
-func apiAgentEvent(e task.AgentEvent) api.AgentEvent {
-	return api.AgentEvent{
-		Time: e.Time, Type: e.Type, Text: e.Text, Call: e.Call, Tool: e.Tool, Input: e.Input, Failed: e.Failed,
-		Usage: (*api.ModelUsage)(e.Usage), Cut: e.Cut,
-	}
 }

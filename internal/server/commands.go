@@ -14,6 +14,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -61,13 +62,13 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*execOutput, error) {
 		return out, s.collect(ctx, in.ID, cmd, &out.Body)
 	}
 	st, err := s.need.Commands.Start(ctx, in.ID, cmd)
-	out.Body.Command = apiStatus(st)
+	out.Body.Command = translate.Command(st)
 	return out, err
 }
 
 // commandOf checks what JSON Schema can't say.
 func commandOf(r api.ExecRequest) (sandbox.Command, error) {
-	cmd := sandbox.Command{ID: r.ID, Argv: r.Argv, Dir: r.Dir, Timeout: seconds(r.TimeoutSeconds)}
+	cmd := sandbox.Command{ID: r.ID, Argv: r.Argv, Dir: r.Dir, Timeout: translate.Seconds(r.TimeoutSeconds)}
 	if cmd.ID == "" {
 		cmd.ID = "c-" + randomName(16)
 	}
@@ -109,7 +110,7 @@ func (s *Server) collect(ctx context.Context, id string, cmd sandbox.Command, ou
 		return err
 	}
 	st.Started = st.Started || out.Command.Started
-	out.Command = apiStatus(st)
+	out.Command = translate.Command(st)
 	return nil
 }
 
@@ -130,7 +131,7 @@ func (s *Server) gather(ctx context.Context, id string, cmd sandbox.Command, out
 	defer flush()
 	for out.Next < inlineOutput {
 		chunk, err := stream.Next()
-		out.Command = apiStatus(stream.Status())
+		out.Command = translate.Command(stream.Status())
 		if errors.Is(err, io.EOF) {
 			out.Done = true
 			return nil
@@ -177,7 +178,7 @@ func (s *Server) getCommand(ctx context.Context, in *commandPath) (*commandOutpu
 	if err != nil {
 		return nil, err
 	}
-	return &commandOutput{apiStatus(st)}, nil
+	return &commandOutput{translate.Command(st)}, nil
 }
 
 func (s *Server) killCommand(ctx context.Context, in *commandPath) (*struct{}, error) {
@@ -294,7 +295,7 @@ func pump(ctx context.Context, stream sandbox.Stream, until int64, out chan<- []
 }
 
 func sendStatus(w *answer, st sandbox.Status) error {
-	return sendJSON(w, api.FrameStatus, apiStatus(st))
+	return sendJSON(w, api.FrameStatus, translate.Command(st))
 }
 
 // sendProblem ends a stream whose command can't be read any more. A client that

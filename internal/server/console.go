@@ -9,6 +9,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -37,7 +38,7 @@ func consoleOf(r api.ExecRequest, cmd *sandbox.Command) error {
 	if r.User == "root" {
 		cmd.User = "sudo" // The workload's root. The sandbox's own is for the platform's steps.
 	}
-	cmd.Stdin, cmd.StdinIdle = r.Stdin, seconds(r.StdinIdle)
+	cmd.Stdin, cmd.StdinIdle = r.Stdin, translate.Seconds(r.StdinIdle)
 	if r.Terminal != nil {
 		cmd.Terminal = &sandbox.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}
 	}
@@ -62,7 +63,7 @@ func (s *Server) listCommands(ctx context.Context, in *sandboxPath) (*commandLis
 	}
 	out := &commandListOutput{api.CommandList{Commands: []api.CommandStatus{}}}
 	for _, st := range list {
-		out.Body.Commands = append(out.Body.Commands, apiStatus(st))
+		out.Body.Commands = append(out.Body.Commands, translate.Command(st))
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -98,7 +99,7 @@ func (s *Server) sendBatches(ctx context.Context, w *answer, id string, after *i
 		}
 		var b bytes.Buffer
 		for _, e := range events {
-			ev, err := apiEvent(e)
+			ev, err := translate.Event(e)
 			if err != nil {
 				return total, err
 			}

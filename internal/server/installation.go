@@ -11,6 +11,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 )
 
 // keyNote goes with the audit's key.
@@ -52,7 +53,7 @@ func (s *Server) listWorkers(context.Context, *struct{}) (*workersOutput, error)
 func apiWorker(w fleet.Worker) api.Worker {
 	return api.Worker{
 		Name: w.ID, State: w.State, Boot: w.Boot, Gateway: w.Gateway, Version: w.Version, Sandboxes: w.Sandboxes,
-		ConnectedAt: moment(w.ConnectedAt), SeenAt: moment(w.SeenAt), Leftovers: []api.Leftover{},
+		ConnectedAt: translate.Moment(w.ConnectedAt), SeenAt: translate.Moment(w.SeenAt), Leftovers: []api.Leftover{},
 	}
 }
 
@@ -188,7 +189,7 @@ func (s *Server) createToken(ctx context.Context, in *createTokenInput) (*tokenO
 		}
 		return nil, err
 	}
-	out := apiToken(t)
+	out := translate.Token(t)
 	out.Secret = secret.Reveal()
 	return &tokenOutput{out}, nil
 }
@@ -202,7 +203,7 @@ func (s *Server) listTokens(ctx context.Context, _ *struct{}) (*tokensOutput, er
 	}
 	out := &tokensOutput{api.TokenList{Tokens: []api.Token{}}}
 	for _, t := range list {
-		out.Body.Tokens = append(out.Body.Tokens, apiToken(t))
+		out.Body.Tokens = append(out.Body.Tokens, translate.Token(t))
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/output/glob"
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -45,7 +46,7 @@ func (s *Server) listOutputs(ctx context.Context, in *taskPath) (*outputListOutp
 	if err != nil {
 		return nil, err
 	}
-	return &outputListOutput{api.OutputList{Task: t.ID, Outputs: apiTask(t).Outputs}}, nil
+	return &outputListOutput{api.OutputList{Task: t.ID, Outputs: translate.Task(t).Outputs}}, nil
 }
 
 type outputPath struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -112,7 +113,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxInput) (*sa
 			return nil, errors.Join(err, s.need.Places.Destroy(context.WithoutCancel(ctx), id))
 		}
 	}
-	return &sandboxOutput{Location: "/v1/sandboxes/" + id, Body: apiSandbox(p.User, worker, info)}, nil
+	return &sandboxOutput{Location: "/v1/sandboxes/" + id, Body: translate.Sandbox(p.User, worker, info)}, nil
 }
 
 // seenBy is who tells the facts that the server records.
@@ -139,7 +140,7 @@ func narrowed(l task.Limits, r *api.Limits, policy bool) task.Limits {
 	set(&l.Files, r.Files)
 	set(&l.Names, r.Names)
 	set(&l.Connections, r.Connections)
-	set((*int64)(&l.Time), int64(seconds(r.TimeSeconds)))
+	set((*int64)(&l.Time), int64(translate.Seconds(r.TimeSeconds)))
 	return l
 }
 
@@ -157,7 +158,7 @@ func (s *Server) listSandboxes(ctx context.Context, _ *struct{}) (*sandboxListOu
 			return nil, err
 		}
 		if who(ctx).May(owner) {
-			out.Body.Sandboxes = append(out.Body.Sandboxes, apiSandbox(owner, i.Worker, i.Info))
+			out.Body.Sandboxes = append(out.Body.Sandboxes, translate.Sandbox(owner, i.Worker, i.Info))
 		}
 	}
 	slices.SortFunc(out.Body.Sandboxes, func(a, b api.Sandbox) int { return strings.Compare(a.ID, b.ID) })
@@ -176,7 +177,7 @@ func (s *Server) getSandbox(ctx context.Context, in *sandboxPath) (*sandboxOutpu
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxOutput{Body: apiSandbox(owner, worker, info)}, nil
+	return &sandboxOutput{Body: translate.Sandbox(owner, worker, info)}, nil
 }
 
 // visible refuses a sandbox that is not the principal's. Our own record is

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -123,7 +124,7 @@ type taskOutput struct {
 
 func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutput, error) {
 	p := who(ctx)
-	spec := specOf(in.Body)
+	spec := translate.Spec(in.Body)
 	if err := s.checkSpec(ctx, spec); err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 	if err != nil {
 		return nil, err
 	}
-	out := &taskOutput{Status: http.StatusOK, Location: "/v1/tasks/" + made.ID, Body: apiTask(made)}
+	out := &taskOutput{Status: http.StatusOK, Location: "/v1/tasks/" + made.ID, Body: translate.Task(made)}
 	if created {
 		out.Status = http.StatusCreated
 	}
@@ -267,7 +268,7 @@ func (s *Server) listTasks(ctx context.Context, in *listTasksInput) (*taskListOu
 			out.Body.Next = list[i-1].ID
 			break
 		}
-		out.Body.Tasks = append(out.Body.Tasks, apiTask(t))
+		out.Body.Tasks = append(out.Body.Tasks, translate.Task(t))
 	}
 	return out, nil
 }
@@ -277,7 +278,7 @@ func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error)
 	if err != nil {
 		return nil, s.gone(ctx, in.ID, err)
 	}
-	out := apiTask(t)
+	out := translate.Task(t)
 	if out.Leases, err = s.need.Credentials.Of(ctx, t.ID); err != nil {
 		return nil, err
 	}
@@ -309,7 +310,7 @@ func (s *Server) cancelTask(ctx context.Context, in *taskPath) (*taskOutput, err
 	if t, err = s.need.Tasks.Task(ctx, t.ID); err != nil {
 		return nil, err
 	}
-	return &taskOutput{Status: http.StatusAccepted, Body: apiTask(t)}, nil
+	return &taskOutput{Status: http.StatusAccepted, Body: translate.Task(t)}, nil
 }
 
 // attachment keeps browsers from showing what came out of a sandbox.
@@ -366,7 +367,7 @@ func (s *Server) listEgress(ctx context.Context, in *taskPath) (*egressOutput, e
 	}
 	out := &egressOutput{api.EgressList{Records: []api.EgressRecord{}}}
 	for _, r := range records {
-		out.Body.Records = append(out.Body.Records, apiEgress(r))
+		out.Body.Records = append(out.Body.Records, translate.Egress(r))
 	}
 	return out, nil
 }

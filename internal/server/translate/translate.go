@@ -1,4 +1,6 @@
-package server
+// Package translate says in the words of the API what the rooms say in theirs. It
+// decides nothing, and what it is given stays as it is.
+package translate
 
 import (
 	"encoding/base64"
@@ -14,20 +16,20 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// apiTask translates a task; lists are never null.
-func apiTask(t task.Task) api.Task {
+// Task translates a task; lists are never null.
+func Task(t task.Task) api.Task {
 	out := api.Task{
 		ID: t.ID, State: string(t.State), Reason: string(t.Reason), Text: t.Text, RequestedBy: t.RequestedBy,
 		Repo: t.Repo, Ref: t.Ref, Commit: t.Commit, Worker: t.Worker, PolicyDigest: string(t.PolicyDigest),
 		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{}, Leases: []api.Lease{}, History: []api.StageRun{},
 		Project: t.Spec.Project, Narrowed: t.Layers.Narrowed,
-		Usage: apiUsage(t.Usage), CreatedAt: t.CreatedAt, EndedAt: t.EndedAt,
+		Usage: Usage(t.Usage), CreatedAt: t.CreatedAt, EndedAt: t.EndedAt,
 	}
 	for _, st := range t.Stages {
-		out.Stages = append(out.Stages, apiStage(st))
+		out.Stages = append(out.Stages, Stage(st))
 	}
 	for _, o := range t.Outputs {
-		out.Outputs = append(out.Outputs, apiOutput(o))
+		out.Outputs = append(out.Outputs, Output(o))
 	}
 	for _, a := range t.Actions {
 		out.Actions = append(out.Actions, api.Action(a))
@@ -35,21 +37,24 @@ func apiTask(t task.Task) api.Task {
 	return out
 }
 
-func apiUsage(u task.Usage) api.Usage {
+// Usage translates what a task used.
+func Usage(u task.Usage) api.Usage {
 	return api.Usage{
 		Sandboxes: u.Sandboxes, WallSeconds: u.WallSeconds, EgressAllowed: u.EgressAllowed, EgressDenied: u.EgressDenied,
 		BytesIn: u.BytesIn, BytesOut: u.BytesOut, Model: api.ModelUsage(u.Model),
 	}
 }
 
-func apiStage(st task.Stage) api.Stage {
+// Stage translates a stage.
+func Stage(st task.Stage) api.Stage {
 	return api.Stage{
 		Name: string(st.Name), State: string(st.State), Reason: string(st.Reason), Text: st.Text, Attempts: st.Attempts,
 		Sandbox: st.Sandbox, ExitCode: st.ExitCode, StartedAt: st.StartedAt, EndedAt: st.EndedAt,
 	}
 }
 
-func apiOutput(o task.Output) api.Output {
+// Output translates an output; a path that is no text goes in base64.
+func Output(o task.Output) api.Output {
 	flags := o.Flags
 	if flags == nil {
 		flags = []string{}
@@ -63,7 +68,8 @@ func apiOutput(o task.Output) api.Output {
 	return out
 }
 
-func apiEgress(r task.EgressRecord) api.EgressRecord {
+// Egress translates a record of the gateway.
+func Egress(r task.EgressRecord) api.EgressRecord {
 	return api.EgressRecord{
 		Seq: r.Seq, Conn: r.Conn, Done: r.Done, Time: r.Time, Sandbox: r.Sandbox, Task: r.Task, Stage: string(r.Stage),
 		Name: r.Name, Address: r.Address, Port: r.Port, Protocol: r.Protocol, SNI: r.SNI, Host: r.HostName,
@@ -71,23 +77,23 @@ func apiEgress(r task.EgressRecord) api.EgressRecord {
 	}
 }
 
-// apiEvent translates an event; its data is of a type of package task or, out
+// Event translates an event; its data is of a type of package task or, out
 // of a store, JSON already.
-func apiEvent(e task.Event) (api.Event, error) {
+func Event(e task.Event) (api.Event, error) {
 	var data any
 	switch v := e.Data.(type) {
 	case task.Stage:
-		data = apiStage(v)
+		data = Stage(v)
 	case task.Output:
-		data = apiOutput(v)
+		data = Output(v)
 	case task.EgressRecord:
-		data = apiEgress(v)
+		data = Egress(v)
 	case task.PolicyNote:
 		data = api.PolicyNote{Layer: v.Layer, Narrowed: append([]string{}, v.Narrowed...)}
 	case task.AgentEvent:
-		data = apiAgentEvent(v)
+		data = AgentEvent(v)
 	case task.Task:
-		data = apiTask(v)
+		data = Task(v)
 	default:
 		data = v
 	}
@@ -98,10 +104,11 @@ func apiEvent(e task.Event) (api.Event, error) {
 	return api.Event{Seq: e.Seq, Task: e.Task, Time: e.Time, Type: e.Type, Data: raw}, nil
 }
 
-func apiSandbox(owner, worker string, i sandbox.Info) api.Sandbox {
+// Sandbox translates a sandbox of that owner on that worker.
+func Sandbox(owner, worker string, i sandbox.Info) api.Sandbox {
 	out := api.Sandbox{
 		ID: i.ID, Owner: owner, Task: i.Task, Role: i.Role, Worker: worker, State: string(i.State), Reason: string(i.Reason),
-		Network: i.Network, Sudo: i.Sudo, PID: i.PID, Kernel: i.Kernel, CreatedAt: i.CreatedAt, ExpiresAt: moment(i.Expires),
+		Network: i.Network, Sudo: i.Sudo, PID: i.PID, Kernel: i.Kernel, CreatedAt: i.CreatedAt, ExpiresAt: Moment(i.Expires),
 		Limits: api.Limits{
 			MilliCPU: i.Limits.MilliCPU, Memory: i.Limits.Memory, PIDs: i.Limits.PIDs, Disk: i.Limits.Disk,
 			Output: i.Limits.Output, TimeSeconds: i.Limits.Time.Seconds(), Inodes: i.Limits.Inodes, Files: i.Limits.Files,
@@ -110,12 +117,13 @@ func apiSandbox(owner, worker string, i sandbox.Info) api.Sandbox {
 		Commands: []api.CommandStatus{},
 	}
 	for _, c := range i.Commands {
-		out.Commands = append(out.Commands, apiStatus(c))
+		out.Commands = append(out.Commands, Command(c))
 	}
 	return out
 }
 
-func apiStatus(c sandbox.Status) api.CommandStatus {
+// Command translates where a command stands.
+func Command(c sandbox.Status) api.CommandStatus {
 	var processes []api.Process
 	for _, p := range c.Processes {
 		processes = append(processes, api.Process(p))
@@ -124,27 +132,28 @@ func apiStatus(c sandbox.Status) api.CommandStatus {
 		Cut: c.Cut, Input: c.Input, InputOpen: c.InputOpen, Terminal: c.Terminal, Processes: processes,
 		ID: c.ID, Phase: string(c.Phase), PID: c.PID, ExitCode: c.ExitCode, Signal: c.Signal, Reason: string(c.Reason),
 		TimedOut: c.TimedOut, Started: c.Started, Error: c.Error, Output: c.Output,
-		StartedAt: moment(c.StartedAt), EndedAt: moment(c.EndedAt), Children: slices.Clone(c.Children),
+		StartedAt: Moment(c.StartedAt), EndedAt: Moment(c.EndedAt), Children: slices.Clone(c.Children),
 	}
 }
 
-func apiToken(t identity.Token) api.Token {
-	return api.Token{ID: t.ID, User: t.User, Role: string(t.Role), Note: t.Note, CreatedAt: t.CreatedAt, ExpiresAt: moment(t.ExpiresAt)}
+// Token translates what is told of a token, which is not its secret.
+func Token(t identity.Token) api.Token {
+	return api.Token{ID: t.ID, User: t.User, Role: string(t.Role), Note: t.Note, CreatedAt: t.CreatedAt, ExpiresAt: Moment(t.ExpiresAt)}
 }
 
-// moment is nil for the zero time.
-func moment(t time.Time) *time.Time {
+// Moment is nil for the zero time.
+func Moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
 	return &t
 }
 
-// seconds is a duration that came as a number.
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// Seconds is a duration that came as a number.
+func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// specOf translates a request for a task.
-func specOf(r api.TaskRequest) task.Spec {
+// Spec translates a request for a task.
+func Spec(r api.TaskRequest) task.Spec {
 	return task.Spec{
 		Prompt: r.Prompt, Setup: r.Setup, Verify: r.Verify, Policy: r.Policy, Project: r.Project, Report: r.Report, Files: r.Files,
 		Repo: task.Repo{URL: r.Repo.URL, Bundle: task.Digest(r.Repo.Bundle), Name: r.Repo.Name, Ref: r.Repo.Ref},
@@ -152,5 +161,13 @@ func specOf(r api.TaskRequest) task.Spec {
 			Name: r.Agent.Name, Argv: r.Agent.Argv, Version: r.Agent.Version, Provider: r.Agent.Provider, Model: r.Agent.Model,
 			ModelURL: r.Agent.ModelURL, Credential: r.Agent.Credential, MaxTurns: r.Agent.MaxTurns,
 		},
+	}
+}
+
+// AgentEvent translates what an agent said or did.
+func AgentEvent(e task.AgentEvent) api.AgentEvent {
+	return api.AgentEvent{
+		Time: e.Time, Type: e.Type, Text: e.Text, Call: e.Call, Tool: e.Tool, Input: e.Input, Failed: e.Failed,
+		Usage: (*api.ModelUsage)(e.Usage), Cut: e.Cut,
 	}
 }
