@@ -71,7 +71,7 @@ func TestBench(t *testing.T) {
 		measure func() []row
 	}{
 		{"create", b.create}, {"exec", b.exec}, {"many", b.many}, {"idle", b.idle},
-		{"gateway", func() []row { return b.gateway(stream) }}, {"task", b.task}, {"intercept", b.intercept}, {"projects", b.projects},
+		{"gateway", func() []row { return b.gateway(stream) }}, {"task", b.task}, {"intercept", b.intercept}, {"projects", b.projects}, {"agents", b.agents},
 	} {
 		if only == "" || only == part.name {
 			rows = append(rows, part.measure()...)
