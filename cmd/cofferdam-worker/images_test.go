@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -20,5 +21,17 @@ func TestImagesOffIsTold(t *testing.T) {
 	checks := imageChecks(&gvisor.Driver{})
 	if len(checks) != 1 || checks[0].Outcome != link.CheckWarn || !strings.Contains(checks[0].Text, "--images off") {
 		t.Errorf("%+v", checks)
+	}
+}
+
+// What does not work inside is told, and where more of it is.
+func TestGapsAreTold(t *testing.T) {
+	check := gapsCheck()
+	if check.Outcome != link.CheckOK || !strings.Contains(check.Text, "Docker") {
+		t.Errorf("%+v", check)
+	}
+	text, err := os.ReadFile("../../docs/life-of-a-task.md")
+	if err != nil || !strings.Contains(string(text), "\n## 8. What works inside\n") {
+		t.Errorf("the page that is named has no such chapter: %v", err)
 	}
 }

@@ -105,6 +105,11 @@ func imageChecks(driver *gvisor.Driver) []link.Check {
 	return checks
 }
 
+// gapsCheck tells what programs that work outside have to do without.
+func gapsCheck() link.Check {
+	return link.Check{ID: "sandbox.gaps", Outcome: link.CheckOK, Text: "not inside: " + gvisor.Gaps + "; see docs/life-of-a-task.md, chapter 8"}
+}
+
 // recorder is a driver that shows its ledger's open entries.
 type recorder interface {
 	Entries() []ledger.Entry

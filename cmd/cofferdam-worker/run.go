@@ -140,10 +140,12 @@ func open(f flags, log *slog.Logger) (*machine, error) {
 		ID: id, Boot: m.boot, Version: version, Driver: m.driver, Egress: m.keeper,
 		EpochDir: filepath.Join(dir, "epochs"),
 		Machine:  func() link.Machine { return facts(dir) },
-		Checks:   func(ctx context.Context) []link.Check { return append(checks(ctx, config), imageChecks(m.driver)...) },
-		Ledger:   func() []link.OpenRecord { return mirror(m.driver) },
-		Agents:   agents{m.shelf, m.driver},
-		Log:      log,
+		Checks: func(ctx context.Context) []link.Check {
+			return append(append(checks(ctx, config), imageChecks(m.driver)...), gapsCheck())
+		},
+		Ledger: func() []link.OpenRecord { return mirror(m.driver) },
+		Agents: agents{m.shelf, m.driver},
+		Log:    log,
 	})
 	return m, nil
 }

@@ -18,3 +18,6 @@
 // Not promised: that a sandbox survives a restart of the machine, or that two
 // drivers may use one folder at the same time (a lock refuses the second).
 package gvisor
+
+// Gaps names, in a few words, what does not work inside. TestGaps tries each.
+const Gaps = "Docker, ping and raw sockets, mounts of the sandbox's own, io_uring, perf, eBPF, userfaultfd, fanotify, kernel modules, core dumps, devices and sockets of the host, tracing of what is no child"

@@ -14,8 +14,8 @@ import (
 	"github.com/cofferdam/cofferdam/internal/sandbox/sandboxtest"
 )
 
-// TestGaps is docs/tools.md's list of what doesn't work inside, and how a program
-// learns of it: at once, by an error.
+// TestGaps is docs/life-of-a-task.md's list of what doesn't work inside, and how a
+// program learns of it: at once, by an error.
 func TestGaps(t *testing.T) {
 	d := onImages(t)
 	info := sandboxtest.Create(t, d, sandbox.Spec{})
@@ -32,6 +32,17 @@ func TestGaps(t *testing.T) {
 		{"raw sockets", `python3 -c 'import socket
 try: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)
 except OSError as e: print("errno", e.errno)'`, "errno 1\n"},
+		{"ping", `python3 -c 'import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+try: s.sendto(b"\x08" + bytes(7), ("192.0.2.1", 0)); print("made")
+except OSError as e: print("errno", e.errno)'`, "errno 101\n"},
+		{"tracing what is no child", `python3 -c 'import os, time, ctypes
+if (p := os.fork()) == 0: os.setsid(); time.sleep(1000)
+q = os.fork()
+if q == 0:
+    l = ctypes.CDLL(None, use_errno=True); print("made" if l.ptrace(0x4206, p, 0, 0) == 0 else "errno %d" % ctypes.get_errno(), flush=True); os._exit(0)
+os.waitpid(q, 0); os.kill(p, 9)'`, "errno 1\n"},
+		{"writing to the toolchains", `touch /usr/x /opt/x 2>&1 | grep -c "Read-only file system"`, "2\n"},
 		{"other address families", `python3 -c 'import socket
 for family in (socket.AF_VSOCK, socket.AF_ALG, socket.AF_BLUETOOTH):
     try: socket.socket(family, socket.SOCK_STREAM); print("made")

@@ -268,6 +268,8 @@ func BaseEnv(hostPath, hostRoot string) []string {
 			parts = append(parts, part)
 		}
 	}
+	// What the user installs is found, and shadows nothing of the machine's.
+	parts = append(parts, "/home/agent/.local/bin", "/home/agent/go/bin", "/home/agent/.cargo/bin")
 	env := []string{"PATH=" + strings.Join(parts, ":")}
 	if _, err := os.Stat(filepath.Join(hostRoot, "usr/bin/bash")); err != nil {
 		env = append(env, "SHELL=/bin/sh")

@@ -40,7 +40,8 @@ func TestEtcHoldsNoSecrets(t *testing.T) {
 
 func TestBaseEnvKeepsOnlyToolchains(t *testing.T) {
 	env := BaseEnv("/root/bin:/usr/local/tool/bin:/home/me/bin:/opt/x/bin::.", "/")
-	want := "PATH=/usr/local/tool/bin:/opt/x/bin:/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	want := "PATH=/usr/local/tool/bin:/opt/x/bin:/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" +
+		":/home/agent/.local/bin:/home/agent/go/bin:/home/agent/.cargo/bin"
 	if env[0] != want {
 		t.Errorf("got %q", env[0])
 	}
