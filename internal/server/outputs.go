@@ -188,7 +188,7 @@ func (s *Server) gone(ctx context.Context, id string, err error) error {
 	if removedErr != nil {
 		return err
 	}
-	return task.Fail(task.InputNotFound, fmt.Sprintf("task %s was removed by %s on %s; its receipt stays (cofferdam task receipt %s)", id, quote(r.By), r.At.UTC().Format(time.DateOnly), id), err)
+	return task.Fail(task.InputNotFound, fmt.Sprintf("task %s was removed by %s on %s; its receipt stays (cofferdam task receipt %s)", id, quote(r.By), r.At.UTC().Format(time.DateOnly), id), nil)
 }
 
 // checkOutputs refuses what can't be kept, by field.
