@@ -199,7 +199,7 @@ func tools() []tool {
 			"npm has true", "registry.npmjs.org", "/is-number"},
 		{"pnpm", `npm install -g --prefix ~/.local --no-audit --no-fund --loglevel=error pnpm@9.15.9 && PATH=~/.local/bin:$PATH && mkdir p && cd p && pnpm init >/dev/null && pnpm add --reporter=append-only is-odd@3.0.1 && node -e 'console.log("pnpm has", require("is-odd")(5))'`,
 			"pnpm has true", "registry.npmjs.org", "/is-odd"},
-		{"npx", `npx -y semver@7.6.3 -i minor 1.2.3 && echo npx has it`, "1.3.0\nnpx has it", "registry.npmjs.org", "/semver"},
+		{"npx", `npm_config_audit=false npx -y semver@7.6.3 -i minor 1.2.3 && echo npx has it`, "1.3.0\n", "registry.npmjs.org", "/semver"},
 		{"pip", `/usr/bin/python3 -m pip install -q --disable-pip-version-check --break-system-packages --user requests==2.32.4 uv && /usr/bin/python3 -c 'import requests; print("pip has", requests.__version__)'`,
 			"pip has 2.32.4", "pypi.org", "/simple/requests/"},
 		{"uv", `~/.local/bin/uv venv -q -p /usr/bin/python3 v && ~/.local/bin/uv pip install -q -p v six==1.17.0 && v/bin/python -c 'import six; print("uv has", six.__version__)'`,
