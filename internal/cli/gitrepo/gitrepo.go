@@ -234,6 +234,9 @@ func (r *Repository) Bundle(ctx context.Context, s Source, steady bool) (*os.Fil
 		if ctx.Err() != nil {
 			return nil, 0, ctx.Err()
 		}
+		if _, err := r.run(ctx, "config", "--get-regexp", `^remote\..*\.promisor$`); err == nil {
+			return nil, 0, refused("--repo %s: is a partial clone that lacks some of its history, and nothing is fetched here; run `git fetch --refetch --no-filter` in it first", r.Top)
+		}
 		return nil, 0, refused("--repo %s: can't be bundled: %s (%v)", r.Top, strings.TrimSpace(errs.String()), err)
 	}
 	info, err := f.Stat()
