@@ -1,7 +1,15 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cofferdam/cofferdam/internal/cli/receipts"
+)
 
 func (a *app) auditCmd() *cobra.Command {
-	return group("audit", "Prove what happened", a.auditVerifyCmd(), a.auditExportCmd(), a.auditKeyCmd())
+	verify := receipts.Verify(receipts.Host{
+		JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
+		Failed: func() error { return &exitError{1} }, In: a.In, Out: a.Out,
+	})
+	return group("audit", "Prove what happened", verify, a.auditExportCmd(), a.auditKeyCmd())
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
 	"github.com/cofferdam/cofferdam/internal/cli/history"
-	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/outputs"
+	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 

@@ -1,4 +1,6 @@
-package cli
+// Package receipts has the command that checks receipts and exports of the whole
+// account without a server: nothing is believed but the key that is given.
+package receipts
 
 import (
 	"errors"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
@@ -17,14 +20,28 @@ import (
 // maxReceipt bounds a receipt that is read.
 const maxReceipt = 256 << 20
 
-type auditVerifyOptions struct {
+type options struct {
 	key, log, checkpoint string
 	receipts             []string
-	json                 bool
 }
 
-func (a *app) auditVerifyCmd() *cobra.Command {
-	var o auditVerifyOptions
+// Host is what the command is part of.
+type Host struct {
+	JSON   func() bool       // one document is wanted
+	Print  func(v any) error // prints it
+	Failed func() error      // ends with 1 when what was to be said was said
+	In     io.Reader
+	Out    io.Writer
+}
+
+// invalid is a command line that can't be carried out.
+func invalid(format string, args ...any) error {
+	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
+}
+
+// Verify returns the command.
+func Verify(h Host) *cobra.Command {
+	var o options
 	cmd := &cobra.Command{
 		Use: "verify --key KEY|FILE [RECEIPT...]", Short: "Check receipts and exports, without a server", Args: cobra.ArbitraryArgs,
 		Long: `Check receipts, and an export of the whole account, without a server. The key must come
@@ -37,8 +54,8 @@ Ends with 0 when everything holds, and with 1 otherwise, naming each finding.`,
 		Example: `  cofferdam audit verify --key audit.pub receipt.json
   cofferdam audit verify --key audit.pub --log export.jsonl --checkpoint kept.txt receipt.json`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			o.receipts, o.json = args, a.json
-			return auditVerify(o, a.In, a.Out)
+			o.receipts = args
+			return h.verify(o)
 		},
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "the public key, or a file that holds it")
@@ -54,68 +71,68 @@ type verified struct {
 	audit.Report
 }
 
-func auditVerify(o auditVerifyOptions, in io.Reader, out io.Writer) error {
+func (h Host) verify(o options) error {
 	key, err := readKey(o.key)
 	if err != nil {
 		return err
 	}
 	if len(o.receipts) == 0 && o.log == "" {
-		return usage("nothing to verify; give a receipt, or an export with --log")
+		return invalid("nothing to verify; give a receipt, or an export with --log")
 	}
-	options := audit.VerifyOptions{}
+	known := audit.VerifyOptions{}
 	if o.checkpoint != "" {
 		if o.log == "" {
-			return usage("--checkpoint is compared with an export; give it with --log")
+			return invalid("--checkpoint is compared with an export; give it with --log")
 		}
-		text, err := readBounded(o.checkpoint, in)
+		text, err := readBounded(o.checkpoint, h.In)
 		if err != nil {
 			return err
 		}
 		trusted, err := audit.ParseCheckpoint(key, text)
 		if err != nil {
-			return usage("--checkpoint %s: %v", o.checkpoint, err)
+			return invalid("--checkpoint %s: %v", o.checkpoint, err)
 		}
-		options.Trusted = &trusted
+		known.Trusted = &trusted
 	}
 	var all []verified
 	for _, file := range o.receipts {
-		bundle, err := readBounded(file, in)
+		bundle, err := readBounded(file, h.In)
 		if err != nil {
 			return err
 		}
 		report, err := audit.VerifyReceipt(key, bundle)
 		if err != nil {
-			return usage("--key: %v", err)
+			return invalid("--key: %v", err)
 		}
-		options.Receipts = append(options.Receipts, bundle)
+		known.Receipts = append(known.Receipts, bundle)
 		all = append(all, verified{file, report.OK(), report})
 	}
 	if o.log != "" {
 		f, err := os.Open(o.log)
 		if err != nil {
-			return usage("--log: %v", err)
+			return invalid("--log: %v", err)
 		}
 		defer f.Close()
-		report, err := audit.VerifyLog(key, f, options)
+		report, err := audit.VerifyLog(key, f, known)
 		if err != nil {
-			return usage("--log %s: %v", o.log, err)
+			return invalid("--log %s: %v", o.log, err)
 		}
 		all = append(all, verified{o.log, report.OK(), report})
 	}
-	return tellVerified(all, o.json, out)
+	return h.tell(all)
 }
 
 // readKey takes the key itself, or reads it from a file.
 func readKey(key string) (string, error) {
 	if key == "" {
-		return "", usage("--key is needed: the public key that was kept since the installation was made (cofferdam audit key)")
+		return "", invalid("--key is needed: the public key that was kept since the installation was made (cofferdam audit key)")
 	}
 	data, err := os.ReadFile(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && strings.Count(key, "+") >= 2:
 		return key, nil
 	case err != nil:
-		return "", usage("--key: neither a key nor a file that can be read: %v", err)
+		return "", invalid("--key: neither a key nor a file that can be read: %v", err)
 	}
 	return strings.TrimSpace(string(data)), nil
 }
@@ -125,28 +142,28 @@ func readBounded(file string, in io.Reader) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, usage("%v", err)
+			return nil, invalid("%v", err)
 		}
 		defer f.Close()
 		r = f
 	}
 	data, err := io.ReadAll(io.LimitReader(r, maxReceipt+1))
 	if err != nil {
-		return nil, usage("%s: %v", file, err)
+		return nil, invalid("%s: %v", file, err)
 	}
 	if len(data) > maxReceipt {
-		return nil, problem("limit.size", "%s: larger than %s", file, size(maxReceipt))
+		return nil, &api.Problem{Code: "limit.size", Detail: fmt.Sprintf("%s: larger than %d MiB", file, maxReceipt>>20)}
 	}
 	return data, nil
 }
 
-func tellVerified(all []verified, asJSON bool, out io.Writer) error {
+func (h Host) tell(all []verified) error {
 	ok := true
 	for _, v := range all {
 		ok = ok && v.OK
 	}
-	if asJSON {
-		if err := printJSON(out, struct {
+	if h.JSON() {
+		if err := h.Print(struct {
 			OK    bool       `json:"ok"`
 			Files []verified `json:"files"`
 		}{ok, all}); err != nil {
@@ -154,14 +171,14 @@ func tellVerified(all []verified, asJSON bool, out io.Writer) error {
 		}
 	} else {
 		for _, v := range all {
-			tellOne(v, out)
+			tellOne(v, h.Out)
 		}
 		if ok {
-			tellCheckpoint(all, out)
+			tellCheckpoint(all, h.Out)
 		}
 	}
 	if !ok {
-		return &exitError{1}
+		return h.Failed()
 	}
 	return nil
 }
