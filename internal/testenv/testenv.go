@@ -109,7 +109,7 @@ func Start(t testing.TB, cfg Config) *Env {
 	listen := fmt.Sprintf("127.0.0.1:%d", FreePort(t))
 	e.args = append([]string{"up", "--data", e.Data, "--listen", listen, "--detach"}, cfg.Flags...)
 	if !slices.Contains(cfg.Flags, "--images") {
-		e.args = append(e.args, "--images", images(t))
+		e.args = append(e.args, "--images", Images(t))
 	}
 	if cfg.DNS != "" {
 		e.args = append(e.args, "--dns", cfg.DNS)
@@ -127,9 +127,9 @@ func Start(t testing.TB, cfg Config) *Env {
 	return e
 }
 
-// images is where the tests' platforms share their root images: making one
+// Images is where the tests' platforms share their root images: making one
 // takes half a minute.
-func images(t testing.TB) string {
+func Images(t testing.TB) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
