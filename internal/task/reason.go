@@ -51,7 +51,7 @@ const (
 	PolicyAddress      Reason = "policy.address"       // the name's address is never reachable (metadata, private, ours)
 	PolicyNameMismatch Reason = "policy.name_mismatch" // the names (address, SNI, Host) disagree
 	PolicyProtocol     Reason = "policy.protocol"      // a protocol that is not policed (UDP, QUIC, ICMP)
-	PolicyCredential   Reason = "policy.credential"    // a credential that is not lent to this use, or another one in its place
+	PolicyCredential   Reason = "policy.credential"    //nolint:gosec // G101: a reason code: a credential that is not lent to this use, or another one in its place
 	PolicyFiles        Reason = "policy.files"         // a path of the workspace that may not be written or read
 	PolicyCeiling      Reason = "policy.ceiling"       // the request asks for more than a higher layer allows
 	EgressUnresolved   Reason = "egress.unresolved"    // allowed, but the name has no address outside
