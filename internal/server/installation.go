@@ -115,6 +115,16 @@ func diskCheck(dir string) api.Check {
 	return c
 }
 
+// heldNow counts the sandboxes of a ledger, which is younger than what the worker
+// said when it connected.
+func heldNow(r fleet.Report) int {
+	held := map[string]bool{}
+	for _, record := range r.Doctor.Ledger {
+		held[record.Sandbox] = true
+	}
+	return len(held)
+}
+
 // workerChecks asks every worker about itself; what it holds beyond its
 // sandboxes is a leftover.
 func (s *Server) workerChecks(ctx context.Context) []api.Check {
@@ -129,7 +139,7 @@ func (s *Server) workerChecks(ctx context.Context) []api.Check {
 			checks = append(checks, api.Check{ID: name, Outcome: api.CheckFailed, Text: problemOf(r.Err).Detail})
 			continue
 		}
-		checks = append(checks, api.Check{ID: name, Outcome: api.CheckOK, Text: fmt.Sprintf("connected, boot %s, %d sandboxes", r.Worker.Boot, r.Worker.Sandboxes)})
+		checks = append(checks, api.Check{ID: name, Outcome: api.CheckOK, Text: fmt.Sprintf("connected, boot %s, sandboxes: %d", r.Worker.Boot, heldNow(r))})
 		if r.Worker.Gateway == "" {
 			checks = append(checks, api.Check{
 				ID: "gateway." + r.Worker.ID, Outcome: api.CheckFailed,
