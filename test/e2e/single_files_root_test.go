@@ -118,12 +118,12 @@ func TestFilesFromTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestLargeFileFlatMemory streams 3 GiB out of a sandbox to the program's output.
+// TestLargeFileFlatMemory streams a large file out of a sandbox to the program's output.
 // The worker, the control plane and the program keep no more than windows of it.
 func TestLargeFileFlatMemory(t *testing.T) {
 	e := testenv.Start(t, testenv.Config{})
 	box := sandboxOf(t, e, api.SandboxRequest{})
-	const size = 3 << 30
+	const size = largeFile
 	if out, st := execIn(t, e, box.ID, fmt.Sprintf("truncate -s %d big", size)); st.ExitCode != 0 {
 		t.Fatalf("%q, %+v", out, st)
 	}

@@ -161,12 +161,12 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// TestLargeFileFlatMemory streams 3 GiB out and 256 MiB in. Neither this process,
+// TestLargeFileFlatMemory streams a large file out and 256 MiB in. Neither this process,
 // which is the worker's side, nor the guest keeps more than a window of it.
 func TestLargeFileFlatMemory(t *testing.T) {
 	d := open(t, testConfig(t, testDir(t)))
 	id := sandboxtest.Create(t, d, sandbox.Spec{}).ID
-	const out, in = 3 << 30, 256 << 20
+	const out, in = largeFile, 256 << 20
 	if got := sandboxtest.Shell(t, d, id, fmt.Sprintf("truncate -s %d big", out)); got.ExitCode != 0 {
 		t.Fatalf("prepare: %+v", got)
 	}
@@ -210,11 +210,11 @@ func guestKB(t *testing.T, d *Driver, id string) int64 {
 	return n
 }
 
-// TestLongFolder lists 200,000 entries in pages: each once, and memory stays flat.
+// TestLongFolder lists a folder of many entries in pages: each once, and memory stays flat.
 func TestLongFolder(t *testing.T) {
 	d := open(t, testConfig(t, testDir(t)))
 	id := sandboxtest.Create(t, d, sandbox.Spec{}).ID
-	const entries = 200_000
+	const entries = manyEntries
 	got := sandboxtest.Shell(t, d, id, fmt.Sprintf(`mkdir many && python3 -c "
 import os
 for i in range(%d): os.mknod('many/%%06d-%%s' %% (i, 'n'*40))"`, entries))
