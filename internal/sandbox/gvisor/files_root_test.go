@@ -60,7 +60,7 @@ func TestSwappedLinks(t *testing.T) {
 		return err == nil && list[0].Output > 0
 	})
 	counts := map[string]int{}
-	for n := range 2400 {
+	for n := range 480 { // every operation on every name, fifteen times
 		name := []string{"/workspace/f", "/workspace/way/f", "/workspace/way/n", "/workspace/way"}[n/8%4]
 		what, err := attack(t, d, id, name, n)
 		reason := task.ReasonNone
