@@ -60,8 +60,8 @@ func Serve(in io.Reader, out io.Writer, o Options, acts []Act) {
 	a.mu.Lock()
 	stay := a.stay
 	a.mu.Unlock()
-	if stay {
-		select {}
+	for stay {
+		time.Sleep(time.Hour) // until it is killed
 	}
 }
 
