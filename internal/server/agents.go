@@ -8,6 +8,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/fleet"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -38,7 +39,7 @@ func (s *Server) checkAgent(a task.AgentSpec) error {
 	var f *task.Failure
 	if errors.As(err, &f) {
 		if field, text, ok := strings.Cut(f.Text, ": "); ok {
-			return invalid("body."+field, text)
+			return problem.Invalid("body."+field, text)
 		}
 	}
 	return err

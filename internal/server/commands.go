@@ -14,6 +14,8 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -73,19 +75,19 @@ func commandOf(r api.ExecRequest) (sandbox.Command, error) {
 		cmd.ID = "c-" + randomName(16)
 	}
 	if r.Argv[0] == "" {
-		return cmd, invalid("body.argv[0]", "must name a program")
+		return cmd, problem.Invalid("body.argv[0]", "must name a program")
 	}
 	for i, a := range r.Argv {
 		if strings.ContainsRune(a, 0) {
-			return cmd, invalid(fmt.Sprintf("body.argv[%d]", i), "must not hold a NUL character")
+			return cmd, problem.Invalid(fmt.Sprintf("body.argv[%d]", i), "must not hold a NUL character")
 		}
 	}
 	if r.Dir != "" && (!path.IsAbs(r.Dir) || strings.ContainsRune(r.Dir, 0)) {
-		return cmd, invalid("body.dir", "must be an absolute path")
+		return cmd, problem.Invalid("body.dir", "must be an absolute path")
 	}
 	for k, v := range r.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return cmd, invalid("body.env", "holds a name or a value that no environment can hold: "+quote(k))
+			return cmd, problem.Invalid("body.env", "holds a name or a value that no environment can hold: "+problem.Quote(k))
 		}
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
@@ -163,7 +165,7 @@ func (s *Server) command(ctx context.Context, in *commandPath) error {
 		return err
 	}
 	if !sandbox.ValidCommandID(in.Command) {
-		return notFound("command", in.Command)
+		return problem.NotFound("command", in.Command)
 	}
 	return nil
 }
@@ -204,9 +206,9 @@ func (s *Server) readCommand(ctx context.Context, in *readCommandInput) (*raw, e
 		return nil, err
 	}
 	if in.Offset > st.Output {
-		return nil, invalid("query.offset", fmt.Sprintf("is beyond the output's end at %d", st.Output))
+		return nil, problem.Invalid("query.offset", fmt.Sprintf("is beyond the output's end at %d", st.Output))
 	}
-	return s.stream(api.FrameType, nil, func(ctx context.Context, w *answer) error {
+	return s.stream(api.FrameType, nil, func(ctx context.Context, w *paced.Answer) error {
 		if !in.Follow && in.Offset == st.Output {
 			return sendStatus(w, st)
 		}
@@ -225,7 +227,7 @@ func (s *Server) readCommand(ctx context.Context, in *readCommandInput) (*raw, e
 
 // sendFrames copies the stream to the client, with a sign of life while it is
 // silent, until its end or until the output reaches until (-1: the end).
-func sendFrames(ctx context.Context, w *answer, stream sandbox.Stream, until int64) error {
+func sendFrames(ctx context.Context, w *paced.Answer, stream sandbox.Stream, until int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	frames, ended := make(chan []byte), make(chan error, 1)
 	go func() { ended <- pump(ctx, stream, until, frames) }()
@@ -294,17 +296,17 @@ func pump(ctx context.Context, stream sandbox.Stream, until int64, out chan<- []
 	}
 }
 
-func sendStatus(w *answer, st sandbox.Status) error {
+func sendStatus(w *paced.Answer, st sandbox.Status) error {
 	return sendJSON(w, api.FrameStatus, translate.Command(st))
 }
 
 // sendProblem ends a stream whose command can't be read any more. A client that
 // is gone, or a server that stops, gets a broken connection instead.
-func sendProblem(ctx context.Context, w *answer, err error) error {
+func sendProblem(ctx context.Context, w *paced.Answer, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	p := problemOf(err)
+	p := problem.Of(err)
 	if p.Code == string(task.InfraInternal) {
 		return err
 	}
@@ -312,7 +314,7 @@ func sendProblem(ctx context.Context, w *answer, err error) error {
 	return sendJSON(w, api.FrameProblem, p)
 }
 
-func sendJSON(w *answer, fd byte, v any) error {
+func sendJSON(w *paced.Answer, fd byte, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("last frame: %w", err)

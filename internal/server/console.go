@@ -9,6 +9,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -43,10 +44,10 @@ func consoleOf(r api.ExecRequest, cmd *sandbox.Command) error {
 		cmd.Terminal = &sandbox.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}
 	}
 	if r.Stdin && r.Wait {
-		return invalid("body.wait", "can't be had together with stdin, which is written while the command runs")
+		return problem.Invalid("body.wait", "can't be had together with stdin, which is written while the command runs")
 	}
 	if r.StdinIdle > 0 && !r.Stdin {
-		return invalid("body.stdinIdleSeconds", "needs stdin")
+		return problem.Invalid("body.stdinIdleSeconds", "needs stdin")
 	}
 	return nil
 }
@@ -99,7 +100,7 @@ func (s *Server) writeInput(ctx context.Context, in *writeInputInput) (*inputOut
 		if failure, ok := errors.AsType[*task.Failure](bodyFailure(err)); ok {
 			return nil, failure
 		}
-		return nil, invalid("body", "broke off")
+		return nil, problem.Invalid("body", "broke off")
 	}
 	taken, err := s.need.Console.Input(ctx, in.ID, in.Command, sandbox.Input{Offset: in.Offset, Data: data, Close: in.Close})
 	if err != nil {
@@ -133,10 +134,10 @@ func (s *Server) signalCommand(ctx context.Context, in *signalInput) (*struct{},
 	}
 	n, ok := sandbox.ParseSignal(in.Body.Signal)
 	if !ok {
-		return nil, invalid("body.signal", "is neither a signal's name nor a number from 1 to 64: "+quote(in.Body.Signal))
+		return nil, problem.Invalid("body.signal", "is neither a signal's name nor a number from 1 to 64: "+problem.Quote(in.Body.Signal))
 	}
 	if in.Body.Group && in.Body.PID != 0 {
-		return nil, invalid("body.pid", "can't be had together with group")
+		return nil, problem.Invalid("body.pid", "can't be had together with group")
 	}
 	return nil, s.need.Console.SignalPart(ctx, in.ID, in.Command, sandbox.Signal{Number: n, Group: in.Body.Group, PID: in.Body.PID})
 }

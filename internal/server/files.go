@@ -7,6 +7,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/server/files"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
 )
 
 func (s *Server) describeFiles() {
@@ -67,7 +68,7 @@ func (s *Server) readFile(ctx context.Context, desk files.Desk, in *files.ReadQu
 	if err != nil {
 		return nil, err
 	}
-	return s.stream(api.FileType, header, func(ctx context.Context, w *answer) error {
+	return s.stream(api.FileType, header, func(ctx context.Context, w *paced.Answer) error {
 		defer body.Close()
 		defer context.AfterFunc(ctx, func() { _ = body.Close() })()
 		_, err := io.Copy(w, body)

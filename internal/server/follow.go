@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -38,16 +40,16 @@ func (s *Server) watchTask(ctx context.Context, in *watchInput) (*raw, error) {
 	after := in.After
 	if in.Last != "" {
 		if after, err = strconv.ParseInt(in.Last, 10, 64); err != nil || after < 0 {
-			return nil, invalid("header.Last-Event-ID", "must be the number of an event")
+			return nil, problem.Invalid("header.Last-Event-ID", "must be the number of an event")
 		}
 	}
-	return s.stream("text/event-stream", map[string]string{"X-Accel-Buffering": "no"}, func(ctx context.Context, w *answer) error {
+	return s.stream("text/event-stream", map[string]string{"X-Accel-Buffering": "no"}, func(ctx context.Context, w *paced.Answer) error {
 		return s.sendEvents(ctx, w, t.ID, after)
 	}), nil
 }
 
 // sendEvents writes events until the task has ended and all were written.
-func (s *Server) sendEvents(ctx context.Context, w *answer, id string, after int64) error {
+func (s *Server) sendEvents(ctx context.Context, w *paced.Answer, id string, after int64) error {
 	more, stop := s.need.Events.Watch(id)
 	defer stop()
 	alive, poll := time.NewTicker(heartbeat), time.NewTicker(eventPoll)
@@ -90,7 +92,7 @@ func (s *Server) sendEvents(ctx context.Context, w *answer, id string, after int
 }
 
 // sendBatches writes the events that are there and returns how many.
-func (s *Server) sendBatches(ctx context.Context, w *answer, id string, after *int64) (int, error) {
+func (s *Server) sendBatches(ctx context.Context, w *paced.Answer, id string, after *int64) (int, error) {
 	total := 0
 	for {
 		events, err := s.need.Events.Events(ctx, id, *after, eventBatch)
@@ -145,7 +147,7 @@ func (s *Server) readLog(ctx context.Context, in *logInput) (*raw, error) {
 	}
 	name := task.StageName(in.Stage)
 	if !slices.Contains(task.StageNames(), name) {
-		return nil, invalid("query.stage", "is not one of the nine stages")
+		return nil, problem.Invalid("query.stage", "is not one of the nine stages")
 	}
 	attempt := in.Attempt
 	if attempt == 0 {
@@ -158,10 +160,10 @@ func (s *Server) readLog(ctx context.Context, in *logInput) (*raw, error) {
 	}
 	if in.Offset > size {
 		_ = first.Close()
-		return nil, invalid("query.offset", fmt.Sprintf("is beyond the log's end at %d", size))
+		return nil, problem.Invalid("query.offset", fmt.Sprintf("is beyond the log's end at %d", size))
 	}
 	header := map[string]string{"Cofferdam-Attempt": strconv.Itoa(attempt)}
-	return s.stream("application/octet-stream", header, func(ctx context.Context, w *answer) error {
+	return s.stream("application/octet-stream", header, func(ctx context.Context, w *paced.Answer) error {
 		w.Flush()
 		return s.sendLog(ctx, w, first, logPlace{t.ID, attempt, name, in.Offset}, in.Follow)
 	}), nil
@@ -176,7 +178,7 @@ type logPlace struct {
 }
 
 // sendLog copies the log until its end or, when following, the stage's.
-func (s *Server) sendLog(ctx context.Context, w *answer, r io.ReadCloser, at logPlace, follow bool) error {
+func (s *Server) sendLog(ctx context.Context, w *paced.Answer, r io.ReadCloser, at logPlace, follow bool) error {
 	tick := time.NewTicker(logPoll)
 	defer tick.Stop()
 	for {

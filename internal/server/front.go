@@ -1,13 +1,11 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,13 +14,9 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/task"
-)
-
-// The times a client may take.
-const (
-	bodyIdle   = 60 * time.Second // between two pieces of a request's body
-	writeStall = 60 * time.Second // before a reader that doesn't read is cut off
 )
 
 // seen is what the front remembers of one request.
@@ -49,11 +43,8 @@ func (s *Server) front(next http.Handler) http.Handler {
 		var raw [8]byte
 		_, _ = rand.Read(raw[:])
 		note := &seen{id: hex.EncodeToString(raw[:])}
-		w := &answer{ResponseWriter: rw, control: http.NewResponseController(rw)}
 		r = r.WithContext(context.WithValue(r.Context(), seenKey{}, note))
-		if r.Body != nil && r.Body != http.NoBody {
-			r.Body = &pacedBody{ReadCloser: r.Body, control: w.control}
-		}
+		w := paced.NewAnswer(rw, r)
 		h := w.Header()
 		h.Set("Cofferdam-Request", note.id)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -64,15 +55,15 @@ func (s *Server) front(next http.Handler) http.Handler {
 			p := recover()
 			if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a recovered value, as net/http compares it
 				s.log.ErrorContext(r.Context(), "panic in a handler", "request", note.id, "panic", p, "stack", string(debug.Stack()))
-				if w.status == 0 {
-					s.writeProblem(w, r, refuse(errors.New("panic")))
+				if w.Status() == 0 {
+					s.writeProblem(w, r, problem.Refuse(errors.New("panic")))
 					p = nil
 				} else {
 					p = http.ErrAbortHandler
 				}
 			}
 			s.log.InfoContext(r.Context(), "request", "request", note.id, "method", r.Method, "path", r.URL.Path,
-				"status", w.status, "bytes", w.bytes, "user", note.user, "took", time.Since(start).Round(time.Microsecond), "broken", p != nil)
+				"status", w.Status(), "bytes", w.Bytes(), "user", note.user, "took", time.Since(start).Round(time.Microsecond), "broken", p != nil)
 			if p != nil {
 				panic(p)
 			}
@@ -89,9 +80,9 @@ func (s *Server) front(next http.Handler) http.Handler {
 // that is not ours (a name rebound to our address) or a foreign Origin.
 func (s *Server) trusted(r *http.Request) error {
 	if !s.ourHost(r.Host) {
-		return refuse(task.Fail(task.PolicyDenied, "the Host header "+quote(r.Host)+" is not a name of this server; add it to the allowed hosts if it is", nil))
+		return problem.Refuse(task.Fail(task.PolicyDenied, "the Host header "+problem.Quote(r.Host)+" is not a name of this server; add it to the allowed hosts if it is", nil))
 	}
-	foreign := refuse(task.Fail(task.PolicyDenied, "requests from other origins are refused", nil))
+	foreign := problem.Refuse(task.Fail(task.PolicyDenied, "requests from other origins are refused", nil))
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return foreign
 	}
@@ -119,7 +110,7 @@ func (s *Server) ourHost(hostport string) bool {
 
 // writeProblem answers outside of huma.
 func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
-	p := *problemOf(err)
+	p := *problem.Of(err)
 	p.Request = requestID(r.Context())
 	w.Header().Set("Content-Type", api.ProblemType)
 	if p.Status == http.StatusUnauthorized {
@@ -130,67 +121,3 @@ func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 }
 
 const challenge = `Bearer realm="cofferdam"`
-
-// answer remembers the status and size of what was answered, and cuts off a
-// client that does not read.
-type answer struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	status  int
-	bytes   int64
-}
-
-// Unwrap is for http.ResponseController.
-func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// WriteHeader remembers the status.
-func (w *answer) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write sets the time the client has for this piece.
-func (w *answer) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	_ = w.control.SetWriteDeadline(time.Now().Add(writeStall)) // not supported by test recorders
-	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
-	return n, err
-}
-
-// Flush sends what was written so far.
-func (w *answer) Flush() {
-	_ = w.control.SetWriteDeadline(time.Now().Add(writeStall))
-	_ = w.control.Flush()
-}
-
-// Hijack hands the connection over, without our deadlines.
-func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := w.control.Hijack()
-	if err == nil {
-		w.status = http.StatusSwitchingProtocols
-		err = conn.SetDeadline(time.Time{})
-	}
-	return conn, rw, err
-}
-
-// pacedBody gives a client a limited time for each piece of its request.
-type pacedBody struct {
-	io.ReadCloser
-	control *http.ResponseController
-}
-
-// Read sets a deadline, and takes it away at the end: a deadline left behind
-// would end the request while it is being answered.
-func (b *pacedBody) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(bodyIdle))
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		_ = b.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
-}

@@ -2,15 +2,15 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
-	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/doctor"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 )
 
@@ -61,114 +61,12 @@ type doctorOutput struct{ Body api.Doctor }
 
 // doctor answers also when much is broken: each check stands for itself.
 func (s *Server) doctor(ctx context.Context, _ *struct{}) (*doctorOutput, error) {
-	var checks []api.Check
-	for _, p := range s.need.Probes {
-		checks = append(checks, s.probe(ctx, p))
-	}
-	if s.dataDir != "" {
-		checks = append(checks, diskCheck(s.dataDir))
-	}
-	checks = append(checks, s.workerChecks(ctx)...)
-	out := &doctorOutput{api.Doctor{OK: true, Checks: checks}}
-	for _, c := range checks {
-		if c.Outcome == api.CheckFailed || len(c.Leftovers) > 0 {
-			out.Body.OK = false
-		}
-	}
-	return out, nil
-}
-
-// probeTime bounds one question of doctor's.
-const probeTime = 5 * time.Second
-
-func (s *Server) probe(ctx context.Context, p Probe) api.Check {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	if err := p.Ask(ctx); err != nil {
-		s.log.WarnContext(ctx, "doctor: check failed", "check", p.ID, "error", err.Error())
-		return api.Check{ID: p.ID, Outcome: api.CheckFailed, Text: problemOf(err).Detail + "; " + p.Fix}
-	}
-	return api.Check{ID: p.ID, Outcome: api.CheckOK, Text: p.OK}
-}
-
-// Free space below which doctor warns and fails.
-const (
-	lowDisk   = 2 << 30
-	emptyDisk = 256 << 20
-)
-
-func diskCheck(dir string) api.Check {
-	c := api.Check{ID: "disk", Outcome: api.CheckOK}
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(dir, &st); err != nil {
-		c.Outcome, c.Text = api.CheckFailed, "the data folder can't be looked at: "+err.Error()
-		return c
-	}
-	free := int64(st.Bavail) * st.Bsize
-	c.Text = fmt.Sprintf("%d MiB free in the data folder", free>>20)
-	switch {
-	case free < emptyDisk:
-		c.Outcome, c.Text = api.CheckFailed, c.Text+"; make room, or tasks will fail with infra.storage"
-	case free < lowDisk:
-		c.Outcome, c.Text = api.CheckWarning, c.Text+"; make room soon"
-	}
-	return c
-}
-
-// heldNow counts the sandboxes of a ledger, which is younger than what the worker
-// said when it connected.
-func heldNow(r fleet.Report) int {
-	held := map[string]bool{}
-	for _, record := range r.Doctor.Ledger {
-		held[record.Sandbox] = true
-	}
-	return len(held)
-}
-
-// workerChecks asks every worker about itself; what it holds beyond its
-// sandboxes is a leftover.
-func (s *Server) workerChecks(ctx context.Context) []api.Check {
-	reports := s.need.Workers.Doctor(ctx)
-	if len(reports) == 0 {
-		return []api.Check{{ID: "workers", Outcome: api.CheckFailed, Text: "no worker has connected since the server started; start cofferdam-worker and see its log"}}
-	}
-	var checks []api.Check
-	for _, r := range reports {
-		name := "worker." + r.Worker.ID
-		if r.Err != nil {
-			checks = append(checks, api.Check{ID: name, Outcome: api.CheckFailed, Text: problemOf(r.Err).Detail})
-			continue
-		}
-		checks = append(checks, api.Check{ID: name, Outcome: api.CheckOK, Text: fmt.Sprintf("connected, boot %s, sandboxes: %d", r.Worker.Boot, heldNow(r))})
-		if r.Worker.Gateway == "" {
-			checks = append(checks, api.Check{
-				ID: "gateway." + r.Worker.ID, Outcome: api.CheckFailed,
-				Text: "no gateway answers on this machine: sandboxes there reach nothing; see the log of cofferdam-gateway",
-			})
-		} else {
-			checks = append(checks, api.Check{ID: "gateway." + r.Worker.ID, Outcome: api.CheckOK, Text: "epoch " + r.Worker.Gateway})
-		}
-		for _, c := range r.Doctor.Checks {
-			checks = append(checks, api.Check{ID: name + "." + c.ID, Outcome: c.Outcome, Text: c.Text})
-		}
-		checks = append(checks, leftoverCheck(name, r.Doctor.Leftovers))
-	}
-	return checks
-}
-
-func leftoverCheck(name string, list []sandbox.Leftover) api.Check {
-	c := api.Check{ID: name + ".leftovers", Outcome: api.CheckOK, Text: "nothing is left over"}
-	for _, l := range list {
-		c.Leftovers = append(c.Leftovers, api.Leftover{Kind: l.Kind, Name: l.Name, Sandbox: l.Sandbox, Detail: l.Detail})
-	}
-	if n := len(list); n > 0 {
-		c.Outcome, c.Text = api.CheckFailed, fmt.Sprintf("%d objects that no record explains; remove them, or restart the worker, which removes its own", n)
-	}
-	return c
+	desk := doctor.Desk{Probes: s.need.Probes, Workers: s.need.Workers, DataDir: s.dataDir, Log: s.log}
+	return &doctorOutput{desk.Ask(ctx)}, nil
 }
 
 func (s *Server) exportAudit(context.Context, *struct{}) (*raw, error) {
-	return s.stream("application/jsonl", map[string]string{"Content-Disposition": attachment("audit.jsonl")}, func(ctx context.Context, w *answer) error {
+	return s.stream("application/jsonl", map[string]string{"Content-Disposition": attachment("audit.jsonl")}, func(ctx context.Context, w *paced.Answer) error {
 		return s.need.Audit.Export(ctx, w)
 	}), nil
 }
@@ -225,7 +123,7 @@ type tokenPath struct {
 func (s *Server) removeToken(ctx context.Context, in *tokenPath) (*struct{}, error) {
 	if err := s.identities.Remove(ctx, in.ID); err != nil {
 		if isNotFound(err) {
-			return nil, notFound("token", in.ID)
+			return nil, problem.NotFound("token", in.ID)
 		}
 		return nil, err
 	}

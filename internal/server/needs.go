@@ -7,6 +7,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/doctor"
 	"github.com/cofferdam/cofferdam/internal/server/policies"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -109,12 +110,7 @@ type Workers interface {
 }
 
 // Probe is one thing that doctor asks the server's own side.
-type Probe struct {
-	ID  string // such as "store"
-	Ask func(ctx context.Context) error
-	OK  string // what it means that Ask returned nil
-	Fix string // what to do when it didn't
-}
+type Probe = doctor.Probe
 
 // Needs is everything the server speaks to.
 type Needs struct {

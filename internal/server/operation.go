@@ -13,6 +13,8 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -55,14 +57,14 @@ type operation struct {
 
 // register adds an operation to the API and its description.
 func register[I, O any](s *Server, op operation, handler func(context.Context, *I) (*O, error)) {
-	problem := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem")
+	schema := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem")
 	h := huma.Operation{
 		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, DefaultStatus: op.status,
 		MaxBodyBytes: op.max, BodyReadTimeout: -1, // front paces bodies
 		RejectUnknownQueryParameters: true,
 		Responses: map[string]*huma.Response{"default": {
 			Description: "A problem; code says which.",
-			Content:     map[string]*huma.MediaType{api.ProblemType: {Schema: problem}},
+			Content:     map[string]*huma.MediaType{api.ProblemType: {Schema: schema}},
 		}},
 		Metadata: map[string]any{"access": op.access},
 	}
@@ -80,7 +82,7 @@ func register[I, O any](s *Server, op operation, handler func(context.Context, *
 	huma.Register(s.api, h, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handler(ctx, in)
 		if err != nil {
-			return nil, refuse(err)
+			return nil, problem.Refuse(err)
 		}
 		return out, nil
 	})
@@ -116,7 +118,7 @@ func (s *Server) admit(a access) func(huma.Context, func(huma.Context)) {
 // verify says who holds the token of an Authorization header.
 func (s *Server) verify(ctx context.Context, header string, roles []identity.Role) (identity.Principal, error) {
 	if len(roles) == 0 {
-		return identity.Principal{}, refuse(task.Fail(task.PolicyDenied, "nobody may do this", nil))
+		return identity.Principal{}, problem.Refuse(task.Fail(task.PolicyDenied, "nobody may do this", nil))
 	}
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -124,8 +126,8 @@ func (s *Server) verify(ctx context.Context, header string, roles []identity.Rol
 	}
 	p, err := s.identities.Verify(ctx, identity.SecretFrom(token), roles...)
 	if err != nil {
-		told := refuse(err)
-		if r, ok := errors.AsType[*refusal](told); ok {
+		told := problem.Refuse(err)
+		if r, ok := errors.AsType[*problem.Refusal](told); ok {
 			s.logFailure(ctx, r)
 		}
 		return identity.Principal{}, told
@@ -177,15 +179,15 @@ type raw struct {
 }
 
 // stream answers with what send writes.
-func (s *Server) stream(kind string, header map[string]string, send func(ctx context.Context, w *answer) error) *raw {
+func (s *Server) stream(kind string, header map[string]string, send func(ctx context.Context, w *paced.Answer) error) *raw {
 	return s.streamAs(http.StatusOK, kind, header, send)
 }
 
 // streamAs is stream with another status.
-func (s *Server) streamAs(status int, kind string, header map[string]string, send func(ctx context.Context, w *answer) error) *raw {
+func (s *Server) streamAs(status int, kind string, header map[string]string, send func(ctx context.Context, w *paced.Answer) error) *raw {
 	return &raw{Body: func(hc huma.Context) {
 		_, rw := humago.Unwrap(hc)
-		w, ok := rw.(*answer)
+		w, ok := rw.(*paced.Answer)
 		if !ok {
 			panic("server: the front is missing")
 		}

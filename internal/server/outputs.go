@@ -13,6 +13,8 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/output/glob"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -62,11 +64,11 @@ func (s *Server) getOutput(ctx context.Context, in *outputPath) (*raw, error) {
 	}
 	at := slices.IndexFunc(t.Outputs, func(o task.Output) bool { return o.Name == in.Name })
 	if at < 0 {
-		return nil, notFound("output", in.Name)
+		return nil, problem.NotFound("output", in.Name)
 	}
 	o := t.Outputs[at]
 	if o.Removed != nil {
-		return nil, task.Fail(task.InputNotFound, "the bytes of output "+quote(o.Name)+" were removed on "+o.Removed.UTC().Format(time.DateOnly)+"; outputs are kept for a time that the operator sets", nil)
+		return nil, task.Fail(task.InputNotFound, "the bytes of output "+problem.Quote(o.Name)+" were removed on "+o.Removed.UTC().Format(time.DateOnly)+"; outputs are kept for a time that the operator sets", nil)
 	}
 	first, length, part, err := byteRange(in.Range, o.Size)
 	if err != nil {
@@ -89,7 +91,7 @@ func (s *Server) getOutput(ctx context.Context, in *outputPath) (*raw, error) {
 	} else {
 		header["Digest"] = digestHeader(o.Digest)
 	}
-	return s.streamAs(status, "application/octet-stream", header, func(_ context.Context, w *answer) error {
+	return s.streamAs(status, "application/octet-stream", header, func(_ context.Context, w *paced.Answer) error {
 		defer blob.Close()
 		if _, err := io.CopyN(io.Discard, blob, first); err != nil {
 			return err
@@ -111,7 +113,7 @@ func byteRange(text string, size int64) (first, length int64, part bool, err err
 		return 0, size, false, nil
 	}
 	bad := func(why string) (int64, int64, bool, error) {
-		return 0, 0, false, invalid("header.Range", why)
+		return 0, 0, false, problem.Invalid("header.Range", why)
 	}
 	spec, ok := strings.CutPrefix(text, "bytes=")
 	from, to, dash := strings.Cut(spec, "-")
@@ -173,11 +175,11 @@ func (s *Server) removeTask(ctx context.Context, in *taskPath) (*removalOutput, 
 // removed tells of a removed task that the principal might have seen.
 func (s *Server) removed(ctx context.Context, id string) (task.Removed, error) {
 	if !taskID.MatchString(id) {
-		return task.Removed{}, notFound("task", id)
+		return task.Removed{}, problem.NotFound("task", id)
 	}
 	r, err := s.need.Removal.Removed(ctx, id)
 	if isNotFound(err) || err == nil && !who(ctx).May(r.Owner) {
-		return task.Removed{}, notFound("task", id)
+		return task.Removed{}, problem.NotFound("task", id)
 	}
 	return r, err
 }
@@ -188,7 +190,7 @@ func (s *Server) gone(ctx context.Context, id string, err error) error {
 	if removedErr != nil {
 		return err
 	}
-	return task.Fail(task.InputNotFound, fmt.Sprintf("task %s was removed by %s on %s; its receipt stays (cofferdam task receipt %s)", id, quote(r.By), r.At.UTC().Format(time.DateOnly), id), nil)
+	return task.Fail(task.InputNotFound, fmt.Sprintf("task %s was removed by %s on %s; its receipt stays (cofferdam task receipt %s)", id, problem.Quote(r.By), r.At.UTC().Format(time.DateOnly), id), nil)
 }
 
 // checkOutputs refuses what can't be kept, by field.
@@ -197,12 +199,12 @@ func checkOutputs(spec task.Spec) error {
 	switch {
 	case p == "":
 	case strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "." || p == ".." || strings.HasPrefix(p, "../") || strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return invalid("body.report", "must be a path within the workspace, clean and relative, such as build/report.xml")
+		return problem.Invalid("body.report", "must be a path within the workspace, clean and relative, such as build/report.xml")
 	case spec.Verify == "" && !mayBeFilled(spec):
-		return invalid("body.report", "is what the verify command writes; give one")
+		return problem.Invalid("body.report", "is what the verify command writes; give one")
 	}
 	if _, err := glob.Compile(spec.Files); err != nil {
-		return invalid("body.files", err.Error())
+		return problem.Invalid("body.files", err.Error())
 	}
 	return nil
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -172,7 +174,7 @@ func (s *Server) getSandbox(ctx context.Context, in *sandboxPath) (*sandboxOutpu
 	}
 	worker, info, err := s.need.Places.Info(ctx, in.ID)
 	if isNotFound(err) {
-		return nil, notFound("sandbox", in.ID)
+		return nil, problem.NotFound("sandbox", in.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -185,11 +187,11 @@ func (s *Server) getSandbox(ctx context.Context, in *sandboxPath) (*sandboxOutpu
 // sandbox lives.
 func (s *Server) visible(ctx context.Context, id string) (owner string, err error) {
 	if !sandbox.ValidID(id) {
-		return "", notFound("sandbox", id)
+		return "", problem.NotFound("sandbox", id)
 	}
 	owner, err = s.need.Owners.SandboxOwner(ctx, id)
 	if isNotFound(err) || err == nil && !who(ctx).May(owner) {
-		return "", notFound("sandbox", id)
+		return "", problem.NotFound("sandbox", id)
 	}
 	return owner, err
 }
@@ -207,7 +209,7 @@ func (s *Server) own(ctx context.Context, id string) error {
 	}
 	_, info, err := s.need.Places.Info(ctx, id)
 	if isNotFound(err) {
-		return notFound("sandbox", id)
+		return problem.NotFound("sandbox", id)
 	}
 	if err != nil {
 		return err
@@ -282,7 +284,7 @@ func (s *Server) putFiles(ctx context.Context, in *putFilesInput) (*struct{}, er
 // absolute refuses paths that don't mean one place.
 func absolute(field, p string) error {
 	if !path.IsAbs(p) || strings.ContainsRune(p, 0) || slices.Contains(strings.Split(p, "/"), "..") {
-		return invalid(field, "must be an absolute path without ..")
+		return problem.Invalid(field, "must be an absolute path without ..")
 	}
 	return nil
 }
@@ -304,7 +306,7 @@ func (s *Server) getFiles(ctx context.Context, in *getFilesInput) (*raw, error) 
 		return nil, err
 	}
 	header := map[string]string{"Content-Disposition": attachment(in.ID + ".tar")}
-	return s.stream("application/x-tar", header, func(ctx context.Context, w *answer) error {
+	return s.stream("application/x-tar", header, func(ctx context.Context, w *paced.Answer) error {
 		defer tar.Close()
 		defer context.AfterFunc(ctx, func() { _ = tar.Close() })()
 		_, err := io.Copy(w, tar)

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/strict"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -80,7 +81,7 @@ func New(o Options) (*Server, error) {
 		mux.Handle("/v1/worker/connect", s.workersOnly(o.Tunnel))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.writeProblem(w, r, refuse(task.Fail(task.InputNotFound, "no operation "+r.Method+" "+quote(r.URL.Path)+"; /openapi.json lists them", nil)))
+		s.writeProblem(w, r, problem.Refuse(task.Fail(task.InputNotFound, "no operation "+r.Method+" "+problem.Quote(r.URL.Path)+"; /openapi.json lists them", nil)))
 	})
 	s.handler = s.front(mux)
 	return s, nil
@@ -157,19 +158,19 @@ func (s *Server) Close() { s.stop() }
 func Listen(ctx context.Context, address string, anywhere bool) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, task.Fail(task.InputInvalid, "listen address "+quote(address)+": must be HOST:PORT, such as 127.0.0.1:7070", err)
+		return nil, task.Fail(task.InputInvalid, "listen address "+problem.Quote(address)+": must be HOST:PORT, such as 127.0.0.1:7070", err)
 	}
 	if ip := net.ParseIP(host); !anywhere && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, task.Fail(task.InputInvalid, "listen address "+quote(address)+": is not on the loopback interface; allow it explicitly, behind something that speaks TLS", nil)
+		return nil, task.Fail(task.InputInvalid, "listen address "+problem.Quote(address)+": is not on the loopback interface; allow it explicitly, behind something that speaks TLS", nil)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, task.Fail(task.InputInvalid, "listen address "+quote(address)+": can't be opened; is another program using the port?", err)
+		return nil, task.Fail(task.InputInvalid, "listen address "+problem.Quote(address)+": can't be opened; is another program using the port?", err)
 	}
 	// localhost is a name: believe what was opened, not what was asked for.
 	if tcp, ok := l.Addr().(*net.TCPAddr); !anywhere && (!ok || !tcp.IP.IsLoopback()) {
 		_ = l.Close()
-		return nil, task.Fail(task.InputInvalid, "listen address "+quote(address)+": is not on the loopback interface", nil)
+		return nil, task.Fail(task.InputInvalid, "listen address "+problem.Quote(address)+": is not on the loopback interface", nil)
 	}
 	return l, nil
 }

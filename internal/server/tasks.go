@@ -20,6 +20,8 @@ import (
 	"strings"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/paced"
+	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -73,11 +75,11 @@ var taskID = regexp.MustCompile(`^t-[a-z2-7]{16}$`)
 // task returns a task that the principal may see.
 func (s *Server) task(ctx context.Context, id string) (task.Task, error) {
 	if !taskID.MatchString(id) {
-		return task.Task{}, notFound("task", id)
+		return task.Task{}, problem.NotFound("task", id)
 	}
 	t, err := s.need.Tasks.Task(ctx, id)
 	if isNotFound(err) || err == nil && !who(ctx).May(t.RequestedBy) {
-		return task.Task{}, notFound("task", id)
+		return task.Task{}, problem.NotFound("task", id)
 	}
 	return t, err
 }
@@ -96,7 +98,7 @@ func (s *Server) uploadBundle(ctx context.Context, in *upload) (*blobOutput, err
 		return nil, bodyFailure(err)
 	}
 	if !bytes.Equal(head, []byte(bundleV2)) && !bytes.Equal(head, []byte(bundleV3)) {
-		return nil, invalid("body", "is not a git bundle (git bundle create - --all makes one)")
+		return nil, problem.Invalid("body", "is not a git bundle (git bundle create - --all makes one)")
 	}
 	digest, size, err := s.need.Blobs.Put(ctx, r, maxBundle)
 	if err != nil {
@@ -188,7 +190,7 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 func (s *Server) layers(ctx context.Context, project string) (task.Layers, error) {
 	layers, err := s.need.Policies.Layers(ctx, project)
 	if isNotFound(err) {
-		return layers, invalid("body.project", "there is no project "+quote(project)+"; `cofferdam policy project ls` lists them")
+		return layers, problem.Invalid("body.project", "there is no project "+problem.Quote(project)+"; `cofferdam policy project ls` lists them")
 	}
 	return layers, err
 }
@@ -197,9 +199,9 @@ func (s *Server) layers(ctx context.Context, project string) (task.Layers, error
 func (s *Server) checkSpec(ctx context.Context, spec task.Spec) error {
 	switch {
 	case (spec.Repo.URL == "") == (spec.Repo.Bundle == ""):
-		return invalid("body.repo", "must have exactly one of url and bundle")
+		return problem.Invalid("body.repo", "must have exactly one of url and bundle")
 	case strings.HasPrefix(spec.Repo.Ref, "-") || strings.ContainsFunc(spec.Repo.Ref, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return invalid("body.repo.ref", "is not the name of a branch, a tag or a commit")
+		return problem.Invalid("body.repo.ref", "is not the name of a branch, a tag or a commit")
 	}
 	if err := checkOutputs(spec); err != nil {
 		return err
@@ -208,19 +210,19 @@ func (s *Server) checkSpec(ctx context.Context, spec task.Spec) error {
 		{"body.setup", spec.Setup}, {"body.verify", spec.Verify}, {"body.repo.name", spec.Repo.Name}, {"body.agent.argv", strings.Join(spec.Agent.Argv, "")},
 	} {
 		if strings.ContainsRune(f.text, 0) {
-			return invalid(f.name, "must not hold a NUL character")
+			return problem.Invalid(f.name, "must not hold a NUL character")
 		}
 	}
 	if spec.Repo.Bundle == "" {
 		return nil
 	}
 	if !validDigest(spec.Repo.Bundle) {
-		return invalid("body.repo.bundle", "must be sha256: and 64 lowercase hex digits")
+		return problem.Invalid("body.repo.bundle", "must be sha256: and 64 lowercase hex digits")
 	}
 	blob, err := s.need.Blobs.Open(ctx, spec.Repo.Bundle)
 	if isNotFound(err) {
 		text := "no such bundle; upload it to /v1/bundles first"
-		return wrongField(task.Fail(task.InputRepository, "body.repo.bundle: "+text, err), "body.repo.bundle", text)
+		return problem.WrongField(task.Fail(task.InputRepository, "body.repo.bundle: "+text, err), "body.repo.bundle", text)
 	}
 	if err != nil {
 		return err
@@ -237,7 +239,7 @@ func validDigest(d task.Digest) bool { return digestPattern.MatchString(string(d
 func policyProblem(err error) error {
 	var f *task.Failure
 	if errors.As(err, &f) && (f.Reason == task.InputPolicy || f.Reason == task.PolicyCeiling) {
-		return wrongField(err, "body.policy", f.Text)
+		return problem.WrongField(err, "body.policy", f.Text)
 	}
 	return err
 }
@@ -251,7 +253,7 @@ type taskListOutput struct{ Body api.TaskList }
 
 func (s *Server) listTasks(ctx context.Context, in *listTasksInput) (*taskListOutput, error) {
 	if in.Before != "" && !taskID.MatchString(in.Before) {
-		return nil, invalid("query.before", "must be the id of a task")
+		return nil, problem.Invalid("query.before", "must be the id of a task")
 	}
 	owner := who(ctx).User
 	if who(ctx).May("") { // an admin
@@ -348,7 +350,7 @@ func (s *Server) getReceipt(ctx context.Context, in *taskPath) (*raw, error) {
 		return nil, err
 	}
 	header := map[string]string{"Content-Length": strconv.Itoa(len(receipt)), "Content-Disposition": attachment(t.ID + "-receipt.json")}
-	return s.stream("application/json", header, func(_ context.Context, w *answer) error {
+	return s.stream("application/json", header, func(_ context.Context, w *paced.Answer) error {
 		_, err := w.Write(receipt)
 		return err
 	}), nil
