@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -26,14 +27,14 @@ func (w *Work) admit(ctx context.Context, r *run) error {
 	if err := w.Leases.Check(ctx, r.task.RequestedBy, r.plan.Rules); err != nil {
 		return err
 	}
-	spec, err := digestOf(r.asked)
+	spec, err := fact.Digest(r.asked)
 	if err != nil {
 		return err
 	}
-	err = w.Recorder.Record(ctx, r.in.Task, "task.admitted/"+string(r.plan.Digest), "task.admitted", seenByControl, taskAdmitted{
+	err = w.Recorder.Record(ctx, r.in.Task, "task.admitted/"+string(r.plan.Digest), "task.admitted", seenByControl, fact.TaskAdmitted{
 		Task: r.in.Task, RequestedBy: r.task.RequestedBy, Repo: r.task.Spec.Repo,
 		SpecDigest: spec, PolicyDigest: r.plan.Digest, Limits: r.plan.Limits.WithDefaults(), Rules: r.plan.Rules,
-		Project: r.asked.Project, OperatorDigest: layerDigest(r.task.Layers.Operator), ProjectDigest: layerDigest(r.task.Layers.Project),
+		Project: r.asked.Project, OperatorDigest: fact.LayerDigest(r.task.Layers.Operator), ProjectDigest: fact.LayerDigest(r.task.Layers.Project),
 		Timeout: r.plan.Timeout, Files: r.plan.Files, Widened: r.plan.Files.Widened(), Sudo: r.plan.Sudo,
 	})
 	if err != nil {

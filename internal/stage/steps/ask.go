@@ -9,23 +9,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/script"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // maxAsk bounds what a repository may ask for, in bytes.
 const maxAsk = 64 << 10
-
-// askMissing is the exit code of askScript for a repository that asks for nothing.
-const askMissing = 46
-
-// askScript writes the repository's request: a blob of the checked-out commit,
-// as it is, so that no filter, attribute or link of the repository has a say.
-// One byte more than is taken shows that it is too long.
-const askScript = `cd /workspace || exit 46
-blob=$(git rev-parse --verify --quiet --end-of-options "$1:.cofferdam/task.yaml") || exit 46
-test "$(git cat-file -t "$blob" 2>/dev/null)" = blob || exit 46
-git cat-file blob "$blob" 2>/dev/null | head -c 65537
-`
 
 // repositoryAsks reads what the commit's own .cofferdam/task.yaml asks for and
 // takes it into the task's layers. It is a stranger's request: it can fail no
@@ -34,12 +24,12 @@ git cat-file blob "$blob" 2>/dev/null | head -c 65537
 func (r *run) repositoryAsks(ctx context.Context, commit string) (stage.TaskUpdate, error) {
 	u := stage.TaskUpdate{Commit: commit}
 	text := &bounded{max: maxAsk}
-	res, err := r.exec(ctx, command{id: "checkout-asks", argv: []string{"sh", "-c", askScript, "checkout-asks", commit}, env: gitEnv()}, 0, text)
+	res, err := r.exec(ctx, command{id: "checkout-asks", argv: []string{"sh", "-c", script.Ask, "checkout-asks", commit}, env: gitEnv()}, 0, text)
 	if err != nil {
 		return u, err
 	}
 	r.row.ExitCode = nil
-	if res.ExitCode == askMissing {
+	if res.ExitCode == script.AskMissing {
 		return u, r.agentKnown(r.plan)
 	}
 	if err := r.judge(res, task.CheckoutFailed, "reading the repository's .cofferdam/task.yaml"); err != nil {
@@ -68,7 +58,7 @@ func (r *run) repositoryAsks(ctx context.Context, commit string) (stage.TaskUpda
 	layers.Narrowed = append(layers.Narrowed, plan.Narrowed...)
 	sum := sha256.Sum256(text.Bytes())
 	u.Layers, u.PolicyDigest = &layers, plan.Digest
-	return u, r.Recorder.Record(ctx, r.in.Task, "policy.repository/"+string(plan.Digest), "policy.repository", seenByControl, repositoryAsked{
+	return u, r.Recorder.Record(ctx, r.in.Task, "policy.repository/"+string(plan.Digest), "policy.repository", seenByControl, fact.RepositoryAsked{
 		Task: r.in.Task, Commit: commit, Digest: task.Digest("sha256:" + hex.EncodeToString(sum[:])),
 		PolicyDigest: plan.Digest, Rules: plan.Rules, Files: plan.Files, Asked: plan.Repository, Narrowed: layers.Narrowed,
 	})

@@ -6,21 +6,9 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/cofferdam/cofferdam/internal/stage/steps/script"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-// bundleScript makes one commit of the patch's index upon $1, on the branch $2,
-// and a bundle of it. The same index gives the same commit.
-const bundleScript = `set -eu
-work=/tmp/cofferdam-work
-export GIT_DIR="$work/repo/.git"
-name='Cofferdam agent' mail=agent@cofferdam.invalid
-export GIT_AUTHOR_NAME="$name" GIT_AUTHOR_EMAIL="$mail" GIT_COMMITTER_NAME="$name" GIT_COMMITTER_EMAIL="$mail"
-export GIT_AUTHOR_DATE="@$3 +0000" GIT_COMMITTER_DATE="@$3 +0000"
-commit=$(git commit-tree "$(git write-tree)" -p "$1" -m "$4" -m "Cofferdam-Task: $5")
-git update-ref "$2" "$commit"
-git -c pack.threads=1 bundle create --quiet "$work/out/bundle" "$2" "^$1"
-`
 
 // bundleBranch is the branch that the bundle of a task has.
 func bundleBranch(taskID string) string { return "refs/heads/cofferdam/" + taskID }
@@ -39,7 +27,7 @@ func (r *run) keepBundle(ctx context.Context) error {
 	}
 	res, err := r.exec(ctx, command{
 		id: "export-bundle", argv: []string{
-			"sh", "-c", bundleScript, "bundle", r.task.Commit, bundleBranch(r.in.Task),
+			"sh", "-c", script.Bundle, "bundle", r.task.Commit, bundleBranch(r.in.Task),
 			strconv.FormatInt(max(r.task.CreatedAt.Unix(), 0), 10), "Changes made by the agent of task " + r.in.Task, r.in.Task,
 		}, env: gitEnv(), timeout: r.plan.CommandTime(task.Export),
 	}, 0, nil)

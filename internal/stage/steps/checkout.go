@@ -9,11 +9,9 @@ import (
 	"strings"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/script"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-// refMissing is the exit code of a script that did not find the ref.
-const refMissing = 44
 
 // maxBase bounds the bundle of the base commit.
 const maxBase = 16 << 30
@@ -25,32 +23,6 @@ func gitEnv() []string {
 		"GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
 	}
 }
-
-// checkoutScript clones $1 and checks $2 out, and leaves a bundle of that
-// commit. A branch wins over a tag, a tag over a commit. $2 empty: HEAD.
-const checkoutScript = `set -eu
-source=$1 ref=$2
-mkdir -p /tmp/cofferdam-work
-if [ -d /tmp/cofferdam-in ]; then mv /tmp/cofferdam-in /tmp/cofferdam-work/in; fi
-git -c core.hooksPath=/dev/null clone --quiet --no-checkout -- "$source" /workspace
-cd /workspace
-if [ -z "$ref" ]; then set -- HEAD refs/remotes/origin/HEAD
-else set -- "refs/remotes/origin/$ref" "refs/tags/$ref" "$ref"; fi
-commit=
-for name in "$@"; do
-  if commit=$(git rev-parse --verify --quiet --end-of-options "$name^{commit}"); then break; fi
-  commit=
-done
-if [ -z "$commit" ]; then exit 44; fi
-git -c core.hooksPath=/dev/null -c advice.detachedHead=false checkout --quiet --detach "$commit"
-` + shapesScript + `
-git remote remove origin
-git config user.name 'Cofferdam agent'
-git config user.email agent@cofferdam.invalid
-git update-ref refs/heads/cofferdam-base "$commit"
-git bundle create --quiet /tmp/cofferdam-work/base.bundle refs/heads/cofferdam-base
-git update-ref -d refs/heads/cofferdam-base
-`
 
 // checkout puts the repository into the agent's workspace, as far as git needs
 // it, and keeps the base for export and verify.
@@ -71,13 +43,13 @@ func (w *Work) checkout(ctx context.Context, r *run) error {
 		return err
 	}
 	res, err := r.only(ctx, command{
-		id: "checkout", argv: []string{"sh", "-c", checkoutScript, "checkout", source, ref},
+		id: "checkout", argv: []string{"sh", "-c", script.Checkout, "checkout", source, ref},
 		env: gitEnv(), timeout: r.plan.CommandTime(task.Checkout),
 	})
 	if err != nil {
 		return err
 	}
-	if res.ExitCode == refMissing {
+	if res.ExitCode == script.RefMissing {
 		if ref == "" {
 			ref = "HEAD"
 		}

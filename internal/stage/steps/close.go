@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -66,13 +67,13 @@ func (w *Work) discard(ctx context.Context, taskID, sandboxID string) error {
 		return errors.Join(before, after)
 	}
 	return w.Recorder.Record(ctx, taskID, "sandbox.destroyed/"+sandboxID, "sandbox.destroyed", seenByWorker,
-		sandboxDestroyed{Task: taskID, Sandbox: sandboxID})
+		fact.SandboxDestroyed{Task: taskID, Sandbox: sandboxID})
 }
 
 // collect takes over the gateway's records of a sandbox, page by page. One that
 // is unknown has none.
 func (w *Work) collect(ctx context.Context, taskID, sandboxID string) error {
-	facts := egressCollected{Task: taskID, Sandbox: sandboxID}
+	facts := fact.EgressCollected{Task: taskID, Sandbox: sandboxID}
 	sum := sha256.New()
 	lines := json.NewEncoder(sum)
 	for {
@@ -90,7 +91,7 @@ func (w *Work) collect(ctx context.Context, taskID, sandboxID string) error {
 			if err := lines.Encode(r); err != nil {
 				return err
 			}
-			facts.count(r)
+			facts.Count(r)
 		}
 	}
 	if facts.LastSeq == 0 {
@@ -99,18 +100,6 @@ func (w *Work) collect(ctx context.Context, taskID, sandboxID string) error {
 	facts.Digest = task.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
 	key := fmt.Sprintf("egress.collected/%s/%d", sandboxID, facts.LastSeq)
 	return w.Recorder.Record(ctx, taskID, key, "egress.collected", seenByGateway, facts)
-}
-
-// count adds one record.
-func (f *egressCollected) count(r task.EgressRecord) {
-	f.LastSeq = max(f.LastSeq, r.Seq)
-	switch {
-	case r.Done:
-	case r.Verdict == task.Allowed.String():
-		f.Allowed++
-	default:
-		f.Denied++
-	}
 }
 
 // BeginClose records that the close stage runs.
@@ -142,7 +131,7 @@ func (w *Work) Finish(ctx context.Context, in stage.Input, e stage.Ending, left 
 	if err := w.endStages(ctx, t, in, e); err != nil {
 		return err
 	}
-	facts := taskEnded{Task: in.Task, State: e.State, Reason: e.Reason, Attempts: t.Attempt, Commit: t.Commit}
+	facts := fact.TaskEnded{Task: in.Task, State: e.State, Reason: e.Reason, Attempts: t.Attempt, Commit: t.Commit}
 	if left {
 		specs, err := w.Facts.SandboxesOf(ctx, in.Task)
 		if err != nil {

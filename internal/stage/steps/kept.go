@@ -2,44 +2,27 @@ package steps
 
 import (
 	"archive/tar"
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
 	"github.com/cofferdam/cofferdam/internal/output/glob"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/listing"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/script"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // flagRenamed marks a kept file that is listed under another name than it had.
 const flagRenamed = "renamed"
 
-// listWanted is what exportScript takes for "list the files"; empty: don't.
+// listWanted is what script.Export takes for "list the files"; empty: don't.
 func listWanted(spec task.Spec) string {
 	if len(spec.Files) == 0 {
 		return ""
 	}
 	return "list"
-}
-
-// packScript packs the files whose names are in the inbox. They lie in a place
-// where nothing runs, so they are what they were when they were listed. Nothing
-// is followed: a link that was listed as a file can't be.
-const packScript = `set -eu
-work=/tmp/cofferdam-work
-rm -rf "$work/wanted"
-mv /tmp/cofferdam-in "$work/wanted"
-tar -C "$work/tree" --no-recursion --hard-dereference --format=posix --null --verbatim-files-from -T "$work/wanted/names" -cf "$work/out/kept.tar"
-`
-
-// choice is what is kept of the listed files, and what is not.
-type choice struct {
-	names              []string
-	size               int64
-	links, large, over int
 }
 
 // keepFiles keeps the files of the agent's workspace that the task's globs name,
@@ -54,76 +37,24 @@ func (r *run) keepFiles(ctx context.Context) error {
 		return task.Fail(task.InputInvalid, "files: "+err.Error(), nil)
 	}
 	_, most, count := r.plan.Limits.OfOutputs()
-	var c choice
+	var c listing.Choice
 	err = r.getFile(ctx, "/tmp/cofferdam-work/out/list", func(from io.Reader) error {
-		c, err = choose(from, set, most, count)
+		c, err = listing.Choose(from, set, most, count)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if text := c.text(most, count); text != "" {
+	if text := c.Text(most, count); text != "" {
 		r.note(text)
 	}
-	if len(c.names) == 0 {
+	if len(c.Names) == 0 {
 		return nil
 	}
-	if err := r.pack(ctx, c.names); err != nil {
+	if err := r.pack(ctx, c.Names); err != nil {
 		return err
 	}
 	return r.getFile(ctx, "/tmp/cofferdam-work/out/kept.tar", func(from io.Reader) error { return r.unpack(ctx, from, set, most, count) })
-}
-
-// text says what was left out.
-func (c choice) text(most, count int64) string {
-	var parts []string
-	if len(c.names)+c.links+c.large+c.over == 0 {
-		parts = append(parts, "no file of the workspace matches files")
-	}
-	if c.links > 0 {
-		parts = append(parts, fmt.Sprintf("%d links that match files were left out; links are not followed", c.links))
-	}
-	if c.large > 0 {
-		parts = append(parts, fmt.Sprintf("%d files that match were left out (%s): all together may have %d bytes (limits.kept)", c.large, task.LimitSize, most))
-	}
-	if c.over > 0 {
-		parts = append(parts, fmt.Sprintf("%d files that match were left out (%s): at most %d are kept (limits.keptFiles)", c.over, task.LimitSize, count))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// choose reads the list of exportScript, "f SIZE NAME" or "l 0 NAME" and a NUL
-// each, and takes what matches as long as there is room.
-func choose(from io.Reader, set glob.Set, most, count int64) (choice, error) {
-	var c choice
-	r := bufio.NewReaderSize(from, 64<<10)
-	for {
-		entry, err := r.ReadString(0)
-		if errors.Is(err, io.EOF) && entry == "" {
-			return c, nil
-		}
-		if err != nil {
-			return c, task.Fail(task.ExportFailed, "the list of the workspace's files is cut", err)
-		}
-		kind, rest, _ := strings.Cut(strings.TrimSuffix(entry, "\x00"), " ")
-		text, name, _ := strings.Cut(rest, " ")
-		size, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || size < 0 || name == "" {
-			return c, task.Fail(task.ExportFailed, "the list of the workspace's files is garbled", err)
-		}
-		switch {
-		case !set.Match(name):
-		case kind != "f":
-			c.links++
-		case int64(len(c.names)) >= count:
-			c.over++
-		case size > most-c.size:
-			c.large++
-		default:
-			c.names = append(c.names, name)
-			c.size += size
-		}
-	}
 }
 
 // pack has the named files packed in the throw-away sandbox.
@@ -140,7 +71,7 @@ func (r *run) pack(ctx context.Context, names []string) error {
 		return err
 	}
 	res, err := r.exec(ctx, command{
-		id: "export-kept", argv: []string{"sh", "-c", packScript, "kept"}, env: []string{"LC_ALL=C"}, timeout: r.plan.CommandTime(task.Export),
+		id: "export-kept", argv: []string{"sh", "-c", script.Pack, "kept"}, env: []string{"LC_ALL=C"}, timeout: r.plan.CommandTime(task.Export),
 	}, 0, nil)
 	r.row.ExitCode = nil
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -90,12 +91,12 @@ func (r *run) leave() {
 
 // recordCommand says what is about to run before it runs.
 func (r *run) recordCommand(ctx context.Context, c command) error {
-	digest, err := digestOf(c.argv)
+	digest, err := fact.Digest(c.argv)
 	if err != nil {
 		return err
 	}
 	return r.Recorder.Record(ctx, r.in.Task, fmt.Sprintf("command.started/%s/%s", r.row.Sandbox, c.id),
-		"command.started", seenByControl, commandStarted{
+		"command.started", seenByControl, fact.CommandStarted{
 			Task: r.in.Task, Attempt: r.in.Attempt, Stage: r.name, Sandbox: r.row.Sandbox, Command: c.id, Digest: digest,
 		})
 }
@@ -138,7 +139,7 @@ func (r *run) keep(ctx context.Context, name, kind string, from io.Reader, limit
 // addOutput records an output whose bytes are stored.
 func (r *run) addOutput(ctx context.Context, o task.Output) error {
 	err := r.Recorder.Record(ctx, r.in.Task, fmt.Sprintf("output.kept/%d/%s/%s", r.in.Attempt, o.Name, o.Digest),
-		"output.kept", seenByControl, outputKept{Task: r.in.Task, Attempt: r.in.Attempt, Output: o})
+		"output.kept", seenByControl, fact.OutputKept{Task: r.in.Task, Attempt: r.in.Attempt, Output: o})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -176,7 +177,7 @@ func (d *desk) Put(_ context.Context, r io.Reader, limit int64) (task.Digest, in
 	if int64(len(b)) > limit {
 		return "", 0, task.Fail(task.LimitSize, "too large", nil)
 	}
-	digest, err := digestOf(b)
+	digest, err := fact.Digest(b)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.blobs[digest] = b

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -134,7 +135,7 @@ func (r *run) conclude(ctx context.Context, o stage.Outcome) error {
 		return err
 	}
 	key := fmt.Sprintf("stage.ended/%d/%s/%d", r.in.Attempt, r.name, r.in.Round)
-	err := r.Recorder.Record(ctx, r.in.Task, key, "stage.ended", seenByControl, stageEnded{
+	err := r.Recorder.Record(ctx, r.in.Task, key, "stage.ended", seenByControl, fact.StageEnded{
 		Task: r.in.Task, Attempt: r.in.Attempt, Round: r.in.Round, Stage: r.name, Sandbox: r.row.Sandbox,
 		State: o.State, Reason: o.Reason, ExitCode: o.ExitCode, Commands: r.commands,
 		Rules: r.granted, PolicyDigest: r.plan.Digest,
@@ -195,7 +196,7 @@ func (r *run) create(ctx context.Context, role string) error {
 			return err
 		}
 	}
-	return r.Recorder.Record(ctx, r.in.Task, "sandbox.created/"+spec.ID, "sandbox.created", seenByWorker, sandboxCreated{
+	return r.Recorder.Record(ctx, r.in.Task, "sandbox.created/"+spec.ID, "sandbox.created", seenByWorker, fact.SandboxCreated{
 		Task: r.in.Task, Attempt: r.in.Attempt, Role: role, Sandbox: spec.ID, Worker: worker,
 		Kernel: info.Kernel, Network: spec.Network, Limits: spec.Limits,
 	})

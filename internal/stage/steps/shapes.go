@@ -17,33 +17,6 @@ const (
 	flagMissing = "submodules-empty" // some could not be, and are empty folders
 )
 
-// shapesScript looks at what a plain clone leaves out, of the commit that was
-// checked out. Pointers of Git LFS stay: nothing asks its server. Submodules
-// are fetched by https alone, each by itself, as far as the stage may reach them,
-// and are packed so that verify has the same. What was found is counted.
-const shapesScript = `lfs=0 modules=0 missing=0
-if git -c core.quotePath=true grep --quiet --fixed-strings -e filter=lfs "$commit" -- .gitattributes '**/.gitattributes'; then
-  lfs=$(git grep --files-with-matches -I -e '^version https://git-lfs.github.com/spec/v1$' "$commit" -- | wc -l)
-fi
-git ls-files --stage -z | sed -z -n 's/^160000 [^	]*	//p' > /tmp/cofferdam-work/gitlinks
-if [ -s /tmp/cofferdam-work/gitlinks ]; then
-  : > /tmp/cofferdam-work/modules
-  count() { tr -dc '\0' < "$1" | wc -c; }
-  xargs -0 -r -n 1 sh -c '
-    if git -c protocol.allow=never -c protocol.https.allow=always -c core.hooksPath=/dev/null -c credential.helper= submodule update --quiet --init --recursive -- "$0" < /dev/null; then
-      printf "%s\0" "$0" >> /tmp/cofferdam-work/modules
-    else
-      git submodule deinit --quiet --force -- "$0" < /dev/null > /dev/null 2>&1 || :
-    fi' < /tmp/cofferdam-work/gitlinks
-  modules=$(count /tmp/cofferdam-work/modules)
-  missing=$(( $(count /tmp/cofferdam-work/gitlinks) - modules ))
-  if [ "$modules" -gt 0 ]; then
-    tar --null --verbatim-files-from -T /tmp/cofferdam-work/modules --exclude=.git -cf /tmp/cofferdam-work/modules.tar
-  fi
-fi
-printf '%d %d %d' "$lfs" "$modules" "$missing" > /tmp/cofferdam-work/shapes
-`
-
 // shapes is what was found.
 type shapes struct{ lfs, modules, missing int }
 

@@ -7,43 +7,9 @@ import (
 	"slices"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/script"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-// verifyCheckoutScript checks $1 out of the base bundle in the inbox.
-const verifyCheckoutScript = `set -eu
-mv /tmp/cofferdam-in /tmp/cofferdam-base
-git clone --quiet --no-checkout --branch cofferdam-base /tmp/cofferdam-base/base.bundle /workspace
-cd /workspace
-git -c core.hooksPath=/dev/null -c advice.detachedHead=false checkout --quiet --detach "$1"
-git branch --quiet -D cofferdam-base
-git remote remove origin
-git config user.name 'Cofferdam verify'
-git config user.email verify@cofferdam.invalid
-if [ -f /tmp/cofferdam-base/modules.tar ]; then tar -C /workspace -xf /tmp/cofferdam-base/modules.tar; fi
-rm -rf /tmp/cofferdam-base
-`
-
-// patchRefused is the exit code of a patch that does not apply.
-const patchRefused = 45
-
-// verifyApplyScript brings the workspace to the commit $1 plus the patch in
-// the inbox. The patch meets a clean index: what setup made of tracked files
-// or left where the patch makes a file gives way to the patch, which was made
-// from a workspace that had the same setup.
-const verifyApplyScript = `set -eu
-mv /tmp/cofferdam-in /tmp/cofferdam-patch
-cd /workspace
-g="git -c core.hooksPath=/dev/null -c core.fsmonitor=false"
-$g reset --quiet --hard "$1"
-export GIT_INDEX_FILE=/tmp/cofferdam-patch/index
-$g read-tree "$1"
-$g apply --cached --binary --whitespace=nowarn /tmp/cofferdam-patch/patch || exit 45
-tree=$($g write-tree)
-unset GIT_INDEX_FILE
-$g read-tree --reset -u "$tree"
-rm -rf /tmp/cofferdam-patch
-`
 
 // verify judges the patch in a fresh sandbox: the base, the setup at the base,
 // the patch, the verify command. Nothing comes from the agent's sandbox.
@@ -68,7 +34,7 @@ func (w *Work) verify(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if err := r.script(ctx, "verify-checkout", verifyCheckoutScript, task.VerifyFailed, "the checkout of the base"); err != nil {
+	if err := r.script(ctx, "verify-checkout", script.VerifyCheckout, task.VerifyFailed, "the checkout of the base"); err != nil {
 		return err
 	}
 	if err := r.setupAgain(ctx, "verify-setup"); err != nil {
@@ -89,7 +55,7 @@ func (r *run) script(ctx context.Context, id, text string, reason task.Reason, w
 	if err != nil {
 		return err
 	}
-	if res.ExitCode == patchRefused && id == "verify-apply" {
+	if res.ExitCode == script.PatchRefused && id == "verify-apply" {
 		return task.Fail(task.PatchFailed, "the patch does not apply to a clean checkout", nil)
 	}
 	return r.judge(res, reason, what)
@@ -121,7 +87,7 @@ func (r *run) applyPatch(ctx context.Context, patch task.Output) error {
 	if err := r.putBlob(ctx, patch.Digest, "patch"); err != nil {
 		return err
 	}
-	if err := r.script(ctx, "verify-apply", verifyApplyScript, task.PatchFailed, "applying the patch"); err != nil {
+	if err := r.script(ctx, "verify-apply", script.VerifyApply, task.PatchFailed, "applying the patch"); err != nil {
 		return err
 	}
 	if slices.Contains(patch.Flags, flagManifest) {

@@ -1,4 +1,6 @@
-package steps
+// Package fact has the facts of the audit's records about tasks: what is hashed,
+// signed and read again years later. Fields are added, never changed.
+package fact
 
 import (
 	"crypto/sha256"
@@ -9,9 +11,10 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// The facts of the audit's records. Fields are added, never changed.
+// What happens to a task and its sandboxes.
 type (
-	taskAdmitted struct {
+	// TaskAdmitted is of kind task.admitted.
+	TaskAdmitted struct {
 		Task         string                         `json:"task"`
 		RequestedBy  string                         `json:"requestedBy"`
 		Repo         task.Repo                      `json:"repo"`
@@ -28,7 +31,8 @@ type (
 		Widened        []string                         `json:"widened,omitempty"` // protections that are taken away
 		Sudo           bool                             `json:"sudo,omitempty"`
 	}
-	repositoryAsked struct {
+	// RepositoryAsked is of kind policy.repository.
+	RepositoryAsked struct {
 		Task         string                         `json:"task"`
 		Commit       string                         `json:"commit"`
 		Digest       task.Digest                    `json:"digest"` // of .cofferdam/task.yaml, as far as it was read
@@ -38,7 +42,8 @@ type (
 		Asked        task.RepositoryAsk             `json:"asked,omitzero"`
 		Narrowed     []string                       `json:"narrowed,omitempty"` // asked for, and not given
 	}
-	sandboxCreated struct {
+	// SandboxCreated is of kind sandbox.created.
+	SandboxCreated struct {
 		Task    string      `json:"task"`
 		Attempt int         `json:"attempt"`
 		Role    string      `json:"role"`
@@ -48,11 +53,13 @@ type (
 		Network bool        `json:"network"`
 		Limits  task.Limits `json:"limits"`
 	}
-	sandboxDestroyed struct {
+	// SandboxDestroyed is of kind sandbox.destroyed.
+	SandboxDestroyed struct {
 		Task    string `json:"task"`
 		Sandbox string `json:"sandbox"`
 	}
-	stageEnded struct {
+	// StageEnded is of kind stage.ended.
+	StageEnded struct {
 		Task         string          `json:"task"`
 		Attempt      int             `json:"attempt"`
 		Round        int             `json:"round"`
@@ -65,7 +72,8 @@ type (
 		Rules        []task.Rule     `json:"rules,omitempty"`
 		PolicyDigest task.Digest     `json:"policyDigest,omitempty"`
 	}
-	commandStarted struct {
+	// CommandStarted is of kind command.started.
+	CommandStarted struct {
 		Task    string         `json:"task"`
 		Attempt int            `json:"attempt"`
 		Stage   task.StageName `json:"stage"`
@@ -73,12 +81,14 @@ type (
 		Command string         `json:"command"`
 		Digest  task.Digest    `json:"digest"` // of the argument vector as JSON
 	}
-	outputKept struct {
+	// OutputKept is of kind output.kept.
+	OutputKept struct {
 		Task    string      `json:"task"`
 		Attempt int         `json:"attempt"`
 		Output  task.Output `json:"output"`
 	}
-	egressCollected struct {
+	// EgressCollected is of kind egress.collected.
+	EgressCollected struct {
 		Task    string      `json:"task"`
 		Sandbox string      `json:"sandbox"`
 		LastSeq int64       `json:"lastSeq"`
@@ -86,7 +96,8 @@ type (
 		Denied  int         `json:"denied"`
 		Digest  task.Digest `json:"digest"` // of the records as JSON, a line each
 	}
-	taskEnded struct {
+	// TaskEnded is of kind task.ended.
+	TaskEnded struct {
 		Task     string      `json:"task"`
 		State    task.State  `json:"state"`
 		Reason   task.Reason `json:"reason,omitempty"`
@@ -96,8 +107,48 @@ type (
 	}
 )
 
-// layerDigest names a layer's text; a layer that is not there has none.
-func layerDigest(text string) task.Digest {
+// What file rules did.
+type (
+	// FilesProtected is of kind files.protected.
+	FilesProtected struct {
+		Task    string `json:"task"`
+		Attempt int    `json:"attempt"`
+		Sandbox string `json:"sandbox"`
+		task.FileProtection
+	}
+	// FilesRefused is of kind files.refused.
+	FilesRefused struct {
+		Task    string            `json:"task"`
+		Sandbox string            `json:"sandbox"`
+		LastSeq int64             `json:"lastSeq"`
+		Refused int64             `json:"refused"`         // with those that records stand for
+		First   []task.FileDenial `json:"first,omitempty"` // the first few
+		Digest  task.Digest       `json:"digest"`          // of the records as JSON, a line each
+	}
+	// FilesStripped is of kind files.stripped.
+	FilesStripped struct {
+		Task    string      `json:"task"`
+		Attempt int         `json:"attempt"`
+		Reason  task.Reason `json:"reason"`
+		Paths   []string    `json:"paths"`
+		More    int         `json:"more,omitempty"` // paths that are not listed
+	}
+)
+
+// Count adds one record.
+func (f *EgressCollected) Count(r task.EgressRecord) {
+	f.LastSeq = max(f.LastSeq, r.Seq)
+	switch {
+	case r.Done:
+	case r.Verdict == task.Allowed.String():
+		f.Allowed++
+	default:
+		f.Denied++
+	}
+}
+
+// LayerDigest names a layer's text; a layer that is not there has none.
+func LayerDigest(text string) task.Digest {
 	if text == "" {
 		return ""
 	}
@@ -105,8 +156,8 @@ func layerDigest(text string) task.Digest {
 	return task.Digest("sha256:" + hex.EncodeToString(sum[:]))
 }
 
-// digestOf names a value by the hash of its JSON.
-func digestOf(v any) (task.Digest, error) {
+// Digest names a value by the hash of its JSON.
+func Digest(v any) (task.Digest, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return "", err
