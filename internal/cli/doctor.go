@@ -1,132 +1,26 @@
 package cli
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cofferdam/cofferdam/api"
-	"github.com/cofferdam/cofferdam/client"
-	"github.com/cofferdam/cofferdam/internal/cli/show"
-	"github.com/cofferdam/cofferdam/internal/supervise"
+	"github.com/cofferdam/cofferdam/internal/cli/doctor"
 )
 
 func (a *app) doctorCmd() *cobra.Command {
-	var data string
-	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look for what is wrong, and say what to do", Args: cobra.NoArgs,
-		Long: `Look for what is wrong with an installation: with its processes, folders and disk when
-it is on this machine, and with what the server finds about itself, its workers, and
-about objects on them that no record explains. Ends with 0 when all is well, and with
-15 otherwise.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
-			found := a.localChecks(data)
-			return reportDoctor(append(found, a.serverChecks(ctx, data)...), a.json, a.Out)
+	return doctor.Command(doctor.Host{
+		Interruptible: interruptible, Ask: a.ask,
+		Data: func() string {
+			conf, err := a.configuration()
+			if err != nil {
+				return ""
+			}
+			return conf.Data
 		},
-	}
-	cmd.Flags().StringVar(&data, "data", "", "data folder of an installation on this machine (default: that of the configuration)")
-	return cmd
-}
-
-// localChecks looks at this machine when an installation on it was named, or
-// is the one that the configuration is of.
-func (a *app) localChecks(data string) []api.Check {
-	if data == "" {
-		conf, err := a.configuration()
-		if err != nil || conf.Data == "" {
-			return nil
-		}
-		data = conf.Data
-	}
-	l, err := supervise.NewLayout(data)
-	if err != nil {
-		return []api.Check{{ID: "local.data", Outcome: api.CheckFailed, Text: err.Error()}}
-	}
-	checks := []api.Check{}
-	for _, f := range l.Inspect() {
-		checks = append(checks, api.Check{ID: f.ID, Outcome: f.Outcome, Text: f.Text})
-	}
-	return checks
-}
-
-// serverChecks asks the server; that it does not answer is a finding too.
-func (a *app) serverChecks(ctx context.Context, data string) []api.Check {
-	if data != "" && a.config == "" && os.Getenv("COFFERDAM_URL") == "" {
-		// The server that is meant is the one of that folder.
-		if l, err := supervise.NewLayout(data); err == nil {
-			if _, err := os.Stat(l.ClientFile()); err == nil {
-				a.config = l.ClientFile()
-			}
-		}
-	}
-	var d api.Doctor
-	err := a.ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		d, err = c.Doctor(ctx)
-		return err
+		Named: func() bool { return a.config != "" || os.Getenv("COFFERDAM_URL") != "" },
+		Use:   func(file string) { a.config = file },
+		JSON:  func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
+		Describe: describe, Failed: func(code int) error { return &exitError{code} }, Out: a.Out,
 	})
-	if err != nil {
-		code, detail := describe(err)
-		return []api.Check{{ID: "server", Outcome: api.CheckFailed, Text: detail + " (" + code + ")"}}
-	}
-	checks := append([]api.Check{{ID: "server", Outcome: api.CheckOK, Text: "it answers"}}, d.Checks...)
-	if failing := api.CheckFailed; !d.OK && !anyWrong(checks) {
-		checks[0] = api.Check{ID: "server", Outcome: failing, Text: "it says that something is wrong, and not what; see its log"}
-	}
-	return checks
-}
-
-// wrong says whether a check found something that must be dealt with.
-func wrong(c api.Check) bool {
-	return c.Outcome != api.CheckOK && c.Outcome != api.CheckWarning || len(c.Leftovers) > 0
-}
-
-func anyWrong(checks []api.Check) bool {
-	return slices.ContainsFunc(checks, wrong)
-}
-
-func reportDoctor(checks []api.Check, asJSON bool, out io.Writer) error {
-	bad := anyWrong(checks)
-	if asJSON {
-		if err := printJSON(out, api.Doctor{OK: !bad, Checks: checks}); err != nil {
-			return err
-		}
-	} else if err := printDoctor(checks, bad, out); err != nil {
-		return err
-	}
-	if bad {
-		return &exitError{api.ExitCode("infra.internal")}
-	}
-	return nil
-}
-
-func printDoctor(checks []api.Check, bad bool, out io.Writer) error {
-	rows := make([][]string, 0, len(checks))
-	for _, c := range checks {
-		rows = append(rows, []string{c.Outcome, c.ID, c.Text})
-		for _, l := range c.Leftovers {
-			text := "left over: " + l.Kind + " " + l.Name
-			if l.Sandbox != "" {
-				text += " of " + l.Sandbox
-			}
-			if l.Detail != "" {
-				text += " (" + l.Detail + ")"
-			}
-			rows = append(rows, []string{"", "", text})
-		}
-	}
-	if err := show.Table(out, []string{"OUTCOME", "CHECK", "WHAT WAS FOUND"}, rows); err != nil {
-		return err
-	}
-	end := "all is well"
-	if bad {
-		end = "something is wrong; see above"
-	}
-	_, err := fmt.Fprintln(out, end)
-	return err
 }
