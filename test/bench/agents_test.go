@@ -4,6 +4,7 @@ package bench
 
 import (
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -57,6 +58,9 @@ func (b *bench) agents() []row {
 		outside := b.started(c.make, spec)
 		ours := b.within(e, c.name, inside, port)
 		peer := b.native(e, c.name, outside, roots)
+		if ours == nil || peer == nil {
+			continue // told already; the other rows are still of use
+		}
 		rows = append(rows, row{"start → first event of " + c.name + " in a live sandbox against the bare program", ours.String(), peer.String(), ratio(ours, peer), "≤ 1.25 ×"})
 	}
 	return rows
@@ -87,7 +91,8 @@ func (b *bench) figures(out string) figure {
 		all = append(all, time.Duration(n)*time.Microsecond)
 	}
 	if len(all) != 8 {
-		b.t.Fatalf("%d of 8 runs had a first line:\n%s", len(all), out)
+		b.t.Errorf("%d of 8 runs had a first line:\n%s", len(all), out)
+		return nil
 	}
 	return all[2:]
 }
@@ -103,12 +108,16 @@ func (b *bench) within(e *testenv.Env, name string, start stage.HarnessStart, po
 	b.must(err)
 	blob, err := e.Client.UploadBundle(b.ctx, file, info.Size())
 	b.must(err)
-	prepare := `mkdir -p "$HOME/.cofferdam" && printf %s 'Say that you are done.' >"$HOME/.cofferdam/prompt"; ` + timed
+	prepare := "cd \"$HOME\"\n"
+	for _, f := range start.Files {
+		prepare += fmt.Sprintf("mkdir -p %s && base64 -d >%s <<<%s\n", filepath.Dir(f.Path), f.Path, base64.StdEncoding.EncodeToString(f.Data))
+	}
+	prepare += "cd /workspace\n" + timed
 	argv := append([]string{"env"}, start.Env...)
 	argv = append(append(argv, "bash", "-c", prepare, "bash"), start.Argv...)
 	created, _, err := e.Client.CreateTask(b.ctx, api.TaskRequest{
 		Repo: api.Repo{Bundle: blob.Digest, Name: "bench"}, Agent: api.Agent{Name: "acp", Version: name, Argv: argv},
-		Policy: fmt.Sprintf("version: 1\nagent: {network: {allow: [{host: model.test, ports: [%d]}]}}\n", port),
+		Policy: fmt.Sprintf("version: 1\nagent: {network: {allow: [{host: model.test, ports: [%d], paths: [\"/**\"]}]}}\n", port),
 	}, "")
 	b.must(err)
 	e.WaitTask(created.ID, 10*time.Minute)
@@ -119,7 +128,9 @@ func (b *bench) within(e *testenv.Env, name string, start stage.HarnessStart, po
 
 // native measures outside, with the files that the worker installed.
 func (b *bench) native(e *testenv.Env, name string, start stage.HarnessStart, roots string) figure {
-	home := b.t.TempDir()
+	home, err := os.MkdirTemp("/var/tmp", "bench-") // codex refuses to work beneath /tmp
+	b.must(err)
+	defer os.RemoveAll(home)
 	for _, f := range start.Files {
 		file := filepath.Join(home, f.Path)
 		b.must(os.MkdirAll(filepath.Dir(file), 0o755))
@@ -136,6 +147,9 @@ func (b *bench) native(e *testenv.Env, name string, start stage.HarnessStart, ro
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "IS_SANDBOX=1", "NO_PROXY=127.0.0.1", "NODE_EXTRA_CA_CERTS=" + roots, "SSL_CERT_FILE=" + roots, "CODEX_CA_CERTIFICATE=" + roots,
 	}, start.Env...)
+	for i, v := range cmd.Env {
+		cmd.Env[i] = strings.Replace(v, "/home/agent", home, 1)
+	}
 	out, err := cmd.CombinedOutput()
 	b.must(err)
 	return b.figures(string(out))
