@@ -110,7 +110,7 @@ func (b *bench) within(e *testenv.Env, name string, start stage.HarnessStart, po
 	b.must(err)
 	prepare := "cd \"$HOME\"\n"
 	for _, f := range start.Files {
-		prepare += fmt.Sprintf("mkdir -p %s && base64 -d >%s <<<%s\n", filepath.Dir(f.Path), f.Path, base64.StdEncoding.EncodeToString(f.Data))
+		prepare += fmt.Sprintf("mkdir -p %s && base64 -d >%s <<<'%s'\n", filepath.Dir(f.Path), f.Path, base64.StdEncoding.EncodeToString(f.Data))
 	}
 	prepare += "cd /workspace\n" + timed
 	argv := append([]string{"env"}, start.Env...)
