@@ -2,6 +2,7 @@ package steps
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -51,10 +52,15 @@ func (r *run) put(ctx context.Context, fill func(*tar.Writer) error) error {
 	pr, pw := io.Pipe()
 	filled := make(chan error, 1)
 	go func() {
-		w := tar.NewWriter(pw)
+		// Headers are small, and each write is a trip.
+		buffered := bufio.NewWriterSize(pw, 64<<10)
+		w := tar.NewWriter(buffered)
 		err := fill(w)
 		if err == nil {
 			err = w.Close()
+		}
+		if err == nil {
+			err = buffered.Flush()
 		}
 		pw.CloseWithError(err)
 		filled <- err
@@ -102,7 +108,8 @@ const maxEntries = 5_000_000
 // only regular files, folders and links go through, and modes keep nothing but
 // what git keeps.
 func copyTree(from io.Reader, to *tar.Writer, limit int64) error {
-	archive := tar.NewReader(from)
+	archive := tar.NewReader(bufio.NewReaderSize(from, 64<<10))
+	buf := make([]byte, 32<<10) // for all files: a tree has many
 	var bytes int64
 	for entries := 0; ; entries++ {
 		header, err := archive.Next()
@@ -123,7 +130,7 @@ func copyTree(from io.Reader, to *tar.Writer, limit int64) error {
 		if err := to.WriteHeader(clean); err != nil {
 			return err
 		}
-		if _, err := io.Copy(to, archive); err != nil {
+		if _, err := io.CopyBuffer(to, archive, buf); err != nil {
 			return err
 		}
 	}

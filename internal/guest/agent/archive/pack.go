@@ -3,6 +3,7 @@ package archive
 import (
 	"archive/tar"
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
+	"github.com/cofferdam/cofferdam/internal/guest/agent/folder"
 )
 
 const (
-	maxDepth  = 512 // of folders in a download; each holds a descriptor
 	maxNotes  = 20
-	namesRead = 512 // of a folder at a time
+	listBytes = 32 << 10 // of a folder's list at a time
 )
 
 // packer writes a tar stream.
@@ -49,24 +50,7 @@ func Pack(dst io.Writer, name string, exclude []string) (notes []string, err err
 	if base == "/" {
 		base = "."
 	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		err = p.top(name, base, info)
-	} else {
-		// Through its folder, so that what was looked at is what is opened.
-		var parent *os.Root
-		if name, err = filepath.EvalSymlinks(name); err == nil {
-			parent, err = os.OpenRoot(filepath.Dir(name))
-		}
-		if err == nil {
-			defer parent.Close()
-			err = p.entry(parent, filepath.Base(name), base, base, 0)
-		}
-	}
-	if err != nil {
+	if err := p.top(name, base); err != nil {
 		return nil, err
 	}
 	if err := p.tar.Close(); err != nil {
@@ -78,16 +62,30 @@ func Pack(dst io.Writer, name string, exclude []string) (notes []string, err err
 	return p.notes, buffered.Flush()
 }
 
-func (p *packer) top(name, base string, info fs.FileInfo) error {
-	root, err := os.OpenRoot(name)
+// top packs what name leads to, as the workload would follow it.
+func (p *packer) top(name, base string) error {
+	name, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	if err := p.header(base, "", info); err != nil {
+	info, err := os.Lstat(name)
+	if err != nil {
 		return err
 	}
-	return p.folder(root, base, "", 0)
+	if info.IsDir() {
+		dir, err := openat(unix.AT_FDCWD, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return failed("open", name, err)
+		}
+		return p.folder(dir, base, "", 0)
+	}
+	// Through its folder, so that what was looked at is what is opened.
+	parent, err := openat(unix.AT_FDCWD, filepath.Dir(name), pathOnly|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return failed("open", filepath.Dir(name), err)
+	}
+	defer unix.Close(parent)
+	return p.entry(parent, item{name: filepath.Base(name)}, base, base, 0)
 }
 
 func (p *packer) note(format string, args ...any) {
@@ -96,69 +94,68 @@ func (p *packer) note(format string, args ...any) {
 	}
 }
 
-// folder packs what lies in dir. name is how it is called in the stream, within
-// how it is called for exclude.
-func (p *packer) folder(dir *os.Root, name, within string, depth int) error {
+// folder packs an open folder and what lies in it, and closes it. name is how it
+// is called in the stream, within how it is called for exclude.
+func (p *packer) folder(dir int, name, within string, depth int) error {
+	defer unix.Close(dir)
 	if depth > maxDepth {
 		return guest.Errorf(guest.ReasonInvalid, "%q lies more than %d folders deep", name, maxDepth)
 	}
-	list, err := dir.Open(".")
-	if err != nil {
+	var stat unix.Stat_t
+	if err := unix.Fstat(dir, &stat); err != nil {
+		return failed("fstat", name, err)
+	}
+	if err := p.header(name, "", &stat); err != nil {
 		return err
 	}
-	defer list.Close()
+	buf := make([]byte, listBytes)
 	for {
-		names, err := list.Readdirnames(namesRead)
-		for _, entry := range names {
-			inner := path.Join(within, entry)
+		list, err := items(dir, buf)
+		if err != nil {
+			return failed("getdents", name, err)
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		for _, i := range list {
+			inner := path.Join(within, i.name)
 			if p.exclude[inner] {
 				continue
 			}
-			if err := p.entry(dir, entry, path.Join(name, entry), inner, depth); err != nil {
+			if err := p.entry(dir, i, path.Join(name, i.name), inner, depth); err != nil {
 				return err
 			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%q: %w", name, err)
 		}
 	}
 }
 
-// entry packs one thing in dir and all beneath it.
-func (p *packer) entry(dir *os.Root, entry, name, within string, depth int) error {
-	info, err := dir.Lstat(entry)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // Removed a moment ago.
-	}
-	if err != nil {
-		return fmt.Errorf("%q: %w", name, err)
-	}
-	switch info.Mode().Type() {
-	case 0:
-		return p.file(dir, entry, name)
-	case fs.ModeSymlink:
-		target, err := dir.Readlink(entry)
-		if err != nil {
-			return fmt.Errorf("%q: %w", name, err)
+// entry packs one thing in dir and all beneath it. What the folder's list says of
+// its kind saves a look; what is opened is looked at again.
+func (p *packer) entry(dir int, i item, name, within string, depth int) error {
+	var stat unix.Stat_t
+	if i.kind == unix.DT_UNKNOWN || i.kind == unix.DT_LNK {
+		err := unix.Fstatat(dir, i.name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+		if errors.Is(err, unix.ENOENT) {
+			return nil // Removed a moment ago.
 		}
-		return p.header(name, target, info)
-	case fs.ModeDir:
-		inner, err := dir.OpenRoot(entry)
+		if err != nil {
+			return failed("fstatat", name, err)
+		}
+		i.kind = byte(stat.Mode & unix.S_IFMT >> 12) // as lists have it
+	}
+	switch i.kind {
+	case unix.DT_REG:
+		return p.file(dir, i.name, name)
+	case unix.DT_LNK:
+		n, err := unix.Readlinkat(dir, i.name, p.buf)
+		if err != nil || n == 0 {
+			return p.unreadable(name, cmp.Or(err, error(unix.EINVAL)))
+		}
+		return p.header(name, string(p.buf[:n]), &stat)
+	case unix.DT_DIR:
+		inner, err := folder.Open(dir, i.name)
 		if err != nil {
 			return p.unreadable(name, err)
-		}
-		defer inner.Close()
-		// What was opened is what was looked at: gVisor follows a link here, see
-		// package folder.
-		if opened, err := inner.Stat("."); err != nil || !os.SameFile(info, opened) {
-			p.note("%q was replaced meanwhile", name)
-			return nil
-		}
-		if err := p.header(name, "", info); err != nil {
-			return err
 		}
 		return p.folder(inner, name, within, depth+1)
 	}
@@ -169,37 +166,53 @@ func (p *packer) entry(dir *os.Root, entry, name, within string, depth int) erro
 // unreadable leaves out what the workload may not read either, or what was
 // replaced meanwhile.
 func (p *packer) unreadable(name string, err error) error {
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		p.note("%q can't be read", name)
-		return nil
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENXIO):
+		p.note("%q was replaced meanwhile", name)
+	default:
+		return failed("open", name, err)
 	}
-	return fmt.Errorf("%q: %w", name, err)
+	return nil
 }
 
-func (p *packer) file(dir *os.Root, entry, name string) error {
+func (p *packer) file(dir int, entry, name string) error {
 	// Without waiting: a pipe may stand where a file was.
-	file, err := dir.OpenFile(entry, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	fd, err := openat(dir, entry, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return p.unreadable(name, err)
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return fmt.Errorf("%q: %w", name, err)
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return failed("fstat", name, err)
 	}
-	if !info.Mode().IsRegular() {
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		p.note("%q is no file any more", name)
 		return nil
 	}
-	if err := p.header(name, "", info); err != nil {
+	if err := p.header(name, "", &stat); err != nil {
 		return err
 	}
-	left := info.Size()
-	n, err := io.CopyBuffer(struct{ io.Writer }{p.tar}, io.LimitReader(struct{ io.Reader }{file}, left), p.buf)
-	if err != nil {
-		return fmt.Errorf("%q: %w", name, err)
+	left := stat.Size
+	for left > 0 {
+		n, err := unix.Read(fd, p.buf[:min(left, int64(len(p.buf)))])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return failed("read", name, err)
+		}
+		if n == 0 {
+			break
+		}
+		if _, err := p.tar.Write(p.buf[:n]); err != nil {
+			return err
+		}
+		left -= int64(n)
 	}
-	if left -= n; left == 0 {
+	if left == 0 {
 		return nil
 	}
 	// The stream already says how long it is.
@@ -217,15 +230,15 @@ func (p *packer) file(dir *os.Root, entry, name string) error {
 
 // header writes an entry's header: the permission bits, and nothing of owners or
 // set-id bits.
-func (p *packer) header(name, link string, info fs.FileInfo) error {
-	h := &tar.Header{Name: name, Linkname: link, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime().Truncate(1e9)}
+func (p *packer) header(name, link string, stat *unix.Stat_t) error {
+	h := &tar.Header{Name: name, Linkname: link, Mode: int64(stat.Mode & 0o777), ModTime: time.Unix(stat.Mtim.Sec, 0)}
 	switch {
-	case info.IsDir():
+	case stat.Mode&unix.S_IFMT == unix.S_IFDIR:
 		h.Typeflag, h.Name = tar.TypeDir, strings.TrimSuffix(name, "/")+"/"
 	case link != "":
 		h.Typeflag = tar.TypeSymlink
 	default:
-		h.Typeflag, h.Size = tar.TypeReg, info.Size()
+		h.Typeflag, h.Size = tar.TypeReg, stat.Size
 	}
 	if !guest.PlausibleTime(h.ModTime) {
 		h.ModTime = time.Time{} // The workload may have set anything.

@@ -10,7 +10,10 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/guest"
 )
@@ -28,12 +31,14 @@ func Unpack(src io.Reader, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
+	// The folder itself is where the workload finds it, links and all.
+	top, err := openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return failed("open", dir, err)
 	}
-	defer root.Close()
-	u := &unpacker{root: root, made: map[string]bool{}, buf: make([]byte, 128<<10)}
+	defer unix.Close(top)
+	u := &unpacker{walk: walk{top: top}, buf: make([]byte, 128<<10)}
+	defer u.walk.back(0)
 	reader := tar.NewReader(src)
 	for {
 		header, err := reader.Next()
@@ -44,7 +49,7 @@ func Unpack(src io.Reader, dir string) error {
 			return malformed(err)
 		}
 		if err := u.entry(header, reader); err != nil {
-			return fmt.Errorf("entry %q: %w", header.Name, err)
+			return of(header.Name, err)
 		}
 	}
 	// Trailing zeros: the sender has an answer only when all was taken.
@@ -52,6 +57,14 @@ func Unpack(src io.Reader, dir string) error {
 		return err
 	}
 	return u.seal()
+}
+
+// of names the entry that an error is about, in what the worker is told too.
+func of(entry string, err error) error {
+	if refused := (*guest.Error)(nil); errors.As(err, &refused) {
+		return guest.Errorf(refused.Reason, "entry %q: %s", entry, refused.Text)
+	}
+	return fmt.Errorf("entry %q: %w", entry, err)
 }
 
 func malformed(err error) error {
@@ -63,9 +76,8 @@ func malformed(err error) error {
 
 // unpacker writes entries.
 type unpacker struct {
-	root   *os.Root
+	walk   walk
 	sealed []sealed // folders whose mode forbids writing into them, until the end
-	made   map[string]bool
 	buf    []byte
 }
 
@@ -81,7 +93,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	}
 	name := strings.TrimSuffix(h.Name, "/")
 	if !inside(name) {
-		return guest.Errorf(guest.ReasonInvalid, "entry %q would leave the folder", h.Name)
+		return guest.Errorf(guest.ReasonInvalid, "it would leave the folder")
 	}
 	name = path.Clean(name)
 	mode := fs.FileMode(h.Mode) & fs.ModePerm
@@ -89,37 +101,33 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 		return u.folder(name, mode)
 	}
 	if name == "." {
-		return guest.Errorf(guest.ReasonInvalid, "entry %q stands for the folder and is none", h.Name)
+		return guest.Errorf(guest.ReasonInvalid, "it stands for the folder and is none")
 	}
-	if err := u.parents(path.Dir(name)); err != nil {
+	dir, _, err := u.walk.to(path.Dir(name), true)
+	if err != nil {
 		return err
 	}
+	base := path.Base(name)
 	switch h.Typeflag {
 	case tar.TypeReg:
-		return u.file(name, h, mode, body)
+		return u.file(dir, base, h, mode, body)
 	case tar.TypeSymlink:
 		// A link is data wherever it points to, as in any repository with a virtual
 		// environment in it; nothing is ever written through one.
 		if h.Linkname == "" || strings.IndexByte(h.Linkname, 0) >= 0 {
-			return guest.Errorf(guest.ReasonInvalid, "entry %q is a link to nowhere: %q", h.Name, h.Linkname)
+			return guest.Errorf(guest.ReasonInvalid, "it is a link to nowhere: %q", h.Linkname)
 		}
-		if err := u.clear(name); err != nil {
-			return err
-		}
-		return u.root.Symlink(h.Linkname, name)
+		return place("symlinkat", dir, base, func() error { return unix.Symlinkat(h.Linkname, dir, base) })
 	case tar.TypeLink:
 		if !inside(h.Linkname) {
-			return guest.Errorf(guest.ReasonInvalid, "entry %q is a hard link that leaves the folder: %q", h.Name, h.Linkname)
+			return guest.Errorf(guest.ReasonInvalid, "it is a hard link that leaves the folder: %q", h.Linkname)
 		}
 		if path.Clean(h.Linkname) == name {
-			return guest.Errorf(guest.ReasonInvalid, "entry %q is a hard link to itself", h.Name)
+			return guest.Errorf(guest.ReasonInvalid, "it is a hard link to itself")
 		}
-		if err := u.clear(name); err != nil {
-			return err
-		}
-		return u.root.Link(h.Linkname, name)
+		return u.hardLink(path.Clean(h.Linkname), dir, base)
 	}
-	return guest.Errorf(guest.ReasonInvalid, "entry %q is of a kind (%q) that is not taken: device, pipe or the like", h.Name, h.Typeflag)
+	return guest.Errorf(guest.ReasonInvalid, "it is of a kind (%q) that is not taken: device, pipe or the like", h.Typeflag)
 }
 
 // inside says whether a name stays in the folder, by its text.
@@ -127,86 +135,137 @@ func inside(name string) bool {
 	return name != "" && strings.IndexByte(name, 0) < 0 && filepath.IsLocal(name)
 }
 
-// clear makes way for an entry. Folders are not replaced.
-func (u *unpacker) clear(name string) error {
-	info, err := u.root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// hardLink gives the file called target a second name. Its own way there leads
+// through no link either, and it makes no folder that the stream didn't name.
+func (u *unpacker) hardLink(target string, dir int, base string) error {
+	from := walk{top: u.walk.top}
+	defer from.back(0)
+	there, _, err := from.to(path.Dir(target), false)
 	if err != nil {
 		return err
 	}
-	if info.IsDir() {
-		return guest.Errorf(guest.ReasonInvalid, "entry %q would replace a folder", name)
-	}
-	return u.root.Remove(name)
+	return place("linkat", dir, base, func() error { return unix.Linkat(there, path.Base(target), dir, base, 0) })
 }
 
-// parents makes the folders above an entry that the stream didn't name.
-func (u *unpacker) parents(dir string) error {
-	if dir == "." || u.made[dir] {
-		return nil
+// place makes something new, called name in dir, and makes way for it if there
+// is anything. Folders are not replaced.
+func place(op string, dir int, name string, create func() error) error {
+	err := create()
+	if errors.Is(err, unix.EEXIST) {
+		if err := makeWay(dir, name); err != nil {
+			return err
+		}
+		err = create()
 	}
-	if err := u.root.MkdirAll(dir, 0o755); err != nil {
-		return err
+	if err != nil {
+		return failed(op, name, err)
 	}
-	u.remember(dir)
 	return nil
 }
 
-// remember saves a look at the folders that most entries share.
-func (u *unpacker) remember(dir string) {
-	if len(u.made) > 4096 {
-		clear(u.made)
+func makeWay(dir int, name string) error {
+	var stat unix.Stat_t
+	err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
 	}
-	u.made[dir] = true
+	if err != nil {
+		return failed("fstatat", name, err)
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return guest.Errorf(guest.ReasonInvalid, "it would replace a folder")
+	}
+	if err := unix.Unlinkat(dir, name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return failed("unlinkat", name, err)
+	}
+	return nil
 }
 
 func (u *unpacker) folder(name string, mode fs.FileMode) error {
-	if err := u.root.MkdirAll(name, 0o755); err != nil {
-		return err
+	fd, fresh, err := u.walk.to(name, true)
+	if err != nil || name == "." {
+		return err // How the folder itself is, its owner decided.
 	}
 	if mode&0o700 != 0o700 {
 		u.sealed = append(u.sealed, sealed{name, mode})
 		mode |= 0o700
 	}
-	if name == "." {
-		return nil // How the folder itself is, its owner decided.
+	if fresh && mode == 0o755 {
+		return nil
 	}
-	return u.root.Chmod(name, mode)
+	return chmod(fd, mode)
 }
 
-func (u *unpacker) file(name string, h *tar.Header, mode fs.FileMode, body io.Reader) error {
-	if err := u.clear(name); err != nil {
-		return err
+// chmod gives what was opened by its path a mode: by the name that the kernel has
+// for the descriptor, since nothing else takes one.
+func chmod(fd int, mode fs.FileMode) error {
+	name := "/proc/self/fd/" + strconv.Itoa(fd)
+	if err := unix.Fchmodat(unix.AT_FDCWD, name, uint32(mode), 0); err != nil {
+		return failed("chmod", name, err)
 	}
-	out, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return nil
+}
+
+// umask is what a new file's mode may lose.
+const umask = 0o022
+
+// file writes a file: few calls, since a tree has many. It has its mode from the
+// start and is new, so that nothing is written that was there.
+func (u *unpacker) file(dir int, name string, h *tar.Header, mode fs.FileMode, body io.Reader) error {
+	var fd int
+	err := place("openat", dir, name, func() (err error) {
+		fd, err = openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(mode))
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{out}, body, u.buf)
-	if err == nil {
-		err = out.Chmod(mode)
-	} else if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = guest.Errorf(guest.ReasonInvalid, "the tar stream ends within entry %q", h.Name)
-	}
-	if failed := out.Close(); err == nil {
-		err = failed
+	err = u.fill(fd, h, body)
+	if err == nil && mode&umask != 0 {
+		err = unix.Fchmod(fd, uint32(mode))
 	}
 	if err == nil && guest.PlausibleTime(h.ModTime) {
-		err = u.root.Chtimes(name, h.ModTime, h.ModTime)
+		at := unix.NsecToTimespec(h.ModTime.UnixNano())
+		err = unix.UtimesNanoAt(dir, name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if closed := unix.Close(fd); err == nil && !errors.Is(closed, unix.EINTR) {
+		err = closed
 	}
 	return err
+}
+
+// fill writes an entry's bytes, as many at once as there is room for.
+func (u *unpacker) fill(fd int, h *tar.Header, body io.Reader) error {
+	for left := h.Size; left > 0; {
+		data := u.buf[:min(left, int64(len(u.buf)))]
+		n, err := io.ReadFull(body, data)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return guest.Errorf(guest.ReasonInvalid, "the tar stream ends within it")
+		case err != nil:
+			return malformed(err)
+		}
+		left -= int64(n)
+		for len(data) > 0 {
+			n, err := unix.Write(fd, data)
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return failed("write", h.Name, err)
+			}
+			data = data[max(n, 0):]
+		}
+	}
+	return nil
 }
 
 // seal gives read-only folders their mode, the inner ones first.
 func (u *unpacker) seal() error {
 	for _, v := range slices.Backward(u.sealed) {
-		if v.name == "." {
-			continue
+		fd, _, err := u.walk.to(v.name, false)
+		if err == nil {
+			err = chmod(fd, v.mode)
 		}
-		if err := u.root.Chmod(v.name, v.mode); err != nil {
-			return fmt.Errorf("entry %q: %w", v.name, err)
+		if err != nil {
+			return of(v.name, err)
 		}
 	}
 	return nil
