@@ -190,12 +190,24 @@ func (o *owners) cgroups() []string {
 		if err != nil || !d.IsDir() {
 			return nil
 		}
-		if m := foreign.FindStringSubmatch(name); m == nil || m[1] == tag {
+		if m := foreign.FindStringSubmatch(name); m != nil && m[1] == tag || m == nil && o.within(name) {
 			list = append(list, "cgroup "+name)
 		}
 		return nil
 	})
 	return list
+}
+
+// within says whether a process of ours is in the cgroup. Only such ones count
+// among those that no installation has named: service managers make them too.
+func (o *owners) within(cgroup string) bool {
+	b, _ := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	for line := range strings.Lines(string(b)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && o.of(pid) == ours {
+			return true
+		}
+	}
+	return false
 }
 
 // loops lists the loop devices that have a file.

@@ -39,6 +39,7 @@ type machine struct {
 	onRun   func(id, command string) error // before a command is run; for faults
 	starts  map[string]int                 // by sandbox/command
 	onGrant func(task.Grant) error
+	deaf    bool // no command takes input
 }
 
 type place struct {
@@ -238,6 +239,9 @@ func (m *machine) follow(ctx context.Context, p *process, offset int64, out io.W
 
 // Input gives a process what it has not taken yet, at most ten bytes at once.
 func (m *machine) Input(_ context.Context, id, command string, in sandbox.Input) (sandbox.Taken, error) {
+	if m.deaf {
+		return sandbox.Taken{}, task.Fail(task.InfraWorkerLost, "the worker does not answer", nil)
+	}
 	p, err := m.place(id)
 	if err != nil {
 		return sandbox.Taken{}, err

@@ -93,7 +93,9 @@ func (l *listener) utter(ctx context.Context) {
 		if err != nil || n == 0 {
 			// The command may not have begun yet, its machine may be away, or it does
 			// not read. Whether that is the end is decided where its output is read.
-			pause(ctx, askAgain)
+			if !pause(ctx, askAgain) {
+				return
+			}
 		}
 	}
 }

@@ -101,6 +101,9 @@ func TestHarnessThatStaysOrGoes(t *testing.T) {
 	h = start(t, task.Spec{Agent: spoken(`echo text silent; sleep 1000`)})
 	h.plan.plan.Timeout = map[task.StageName]time.Duration{task.Agent: 2 * time.Second}
 	fails(t, h.through(task.Agent, 1), task.ModelSilent, "said nothing")
+	h = start(t, task.Spec{Agent: spoken(`true`)})
+	h.machine.deaf = true
+	fails(t, h.through(task.Agent, 1), task.AgentFailed, "not done")
 }
 
 // A run that is cut off in the middle of a turn goes on in it: the process is the
