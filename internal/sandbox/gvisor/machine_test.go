@@ -67,7 +67,7 @@ func TestCheckSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if spec.Limits != task.DefaultLimits() || !spec.Expires.Equal(now.Add(24*time.Hour)) || spec.Root != "host" {
+	if spec.Limits != task.DefaultLimits().OfSandbox() || !spec.Expires.Equal(now.Add(24*time.Hour)) || spec.Root != "host" {
 		t.Errorf("defaults: %+v", spec)
 	}
 	oci := bundle("group", lower.Folder{Path: "/lower"}, spec, "/proc/1/fd/3")
