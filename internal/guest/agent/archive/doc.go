@@ -3,6 +3,5 @@
 // was opened through folders alone, so that neither a stream nor a link, laid
 // before or meanwhile, leads anywhere else. A tree has many files: each costs as
 // few system calls as there can be, since a sandbox's are dear. Owners, set-id
-// bits, devices and pipes are neither packed nor unpacked. New files lose what the
-// process's umask, 022, takes only for the moment until they are written.
+// bits, devices and pipes are neither packed nor unpacked.
 package archive
