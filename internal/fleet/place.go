@@ -148,7 +148,8 @@ func (f *Fleet) place(ctx context.Context, spec sandbox.Spec) (worker string, re
 }
 
 // reserve picks the connected worker with most room, waiting for one until ctx
-// ends, and counts memory as used there until release is called.
+// ends, and counts memory as used there until release is called and the worker
+// has told of itself again.
 func (r *Registry) reserve(ctx context.Context, memory int64) (worker string, release func(), err error) {
 	var best *member
 	err = r.wait(ctx, func() bool {
@@ -169,6 +170,7 @@ func (r *Registry) reserve(ctx context.Context, memory int64) (worker string, re
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		best.pending -= memory
+		best.recent += memory
 	}), nil
 }
 
@@ -184,7 +186,7 @@ func (a *member) before(b *member) bool {
 
 func (a *member) load() float64 {
 	memory := max(a.hello.Machine.Memory, 1)
-	return (float64(max(a.hello.Machine.Committed, 0)) + float64(a.pending)) / float64(memory)
+	return (float64(max(a.hello.Machine.Committed, 0)) + float64(a.pending+a.recent)) / float64(memory)
 }
 
 // change returns a channel that is closed when a worker comes or goes.

@@ -48,6 +48,7 @@ type member struct {
 	connectedAt time.Time
 	seenAt      time.Time
 	pending     int64 // bytes of memory of sandboxes that are being made
+	recent      int64 // bytes of memory of sandboxes made since the last hello, which does not count them
 }
 
 // maxWorkers bounds what the registry remembers.
@@ -178,7 +179,7 @@ func (r *Registry) join(c *conn, subject string, hello link.Hello) error {
 		go old.session.Close() // Waits for its own goroutines; what counts is that no one finds it any more.
 	}
 	now := time.Now()
-	m.conn, m.hello, m.connectedAt, m.seenAt = c, hello, now, now
+	m.conn, m.hello, m.recent, m.connectedAt, m.seenAt = c, hello, 0, now, now
 	r.signal()
 	return nil
 }
@@ -196,7 +197,7 @@ func (r *Registry) saw(c *conn, hello link.Hello) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.members[c.worker]; m != nil && m.conn == c {
-		m.hello, m.seenAt = hello, time.Now()
+		m.hello, m.recent, m.seenAt = hello, 0, time.Now()
 	}
 }
 
