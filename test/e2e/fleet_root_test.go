@@ -116,7 +116,7 @@ func TestTwoWorkersAndANewControlPlane(t *testing.T) {
 	connected(t, e, first, w.name())
 
 	on := map[string]string{} // worker → sandbox
-	for range 2 { // the second goes where the first did not, though no worker has told of it yet
+	for range 2 {             // the second goes where the first did not, though no worker has told of it yet
 		box := sandboxOf(t, e, api.SandboxRequest{})
 		on[box.Worker] = box.ID
 	}
