@@ -83,7 +83,7 @@ func (w waits) Read([]byte) (int, error) {
 func TestFilesFromTheCommandLine(t *testing.T) {
 	e := testenv.Start(t, testenv.Config{})
 	box := sandboxOf(t, e, api.SandboxRequest{})
-	if out, st := execIn(t, e, box.ID, `ln -s /etc/passwd link; mkfifo pipe; printf x >"$(printf 'a\033[2J\377')"`); st.ExitCode != 0 {
+	if out, st := execIn(t, e, box.ID, `ln -s /etc/passwd link; mkfifo pipe; mkdir -p a/b; printf x >"$(printf 'a\033[2J\377')"`); st.ExitCode != 0 {
 		t.Fatalf("%q, %+v", out, st)
 	}
 	for args, want := range map[string]struct {
@@ -99,7 +99,7 @@ func TestFilesFromTheCommandLine(t *testing.T) {
 		"stat ID /workspace/link":              {0, "/etc/passwd"},
 		"rm ID /workspace":                     {2, "is a root and stays"},
 		"chmod ID 4755 /workspace/pipe":        {2, "set-id"},
-		"mkdir ID /workspace/a/b/c -p":         {0, "made"},
+		"mkdir ID /workspace/m/b/c -p":         {0, "made"},
 		"mv ID /workspace/a /workspace/a/b/c2": {2, "into itself"},
 		"stat ID /workspace/absent":            {2, "no such file"},
 	} {
