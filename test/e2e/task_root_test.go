@@ -226,7 +226,9 @@ mkdir nested && git -C nested init -q && echo n > nested/file`
 	verify := `[ ! -e gone.txt ] && [ ! -x mode.sh ] && [ "$(readlink absolute)" = /usr/bin/python3 ] && [ "$(readlink up)" = ../outside ] &&
 [ "$(readlink inner)" = kept.txt ] && [ -L dangling ] && [ "$(od -An -tx1 bytes.bin | tr -d ' ')" = 0001ff ] && [ -e 'a name with spaces' ] &&
 [ -e "$(printf 'new\nline')" ] && [ "$(cat deep/er/f)" = z ] && [ ! -e /tmp/payload-ran ] && [ -x payload ] && ! git config filter.x.clean`
-	got := run(t, e, api.TaskRequest{Repo: bundle(t, e, dir), Agent: sh(agent), Verify: verify})
+	// The protection of git's own files is taken away: what they could do is to do no harm anyway.
+	widened := "version: 1\nfiles: {writable: [.git/config, .gitattributes]}\n"
+	got := run(t, e, api.TaskRequest{Repo: bundle(t, e, dir), Agent: sh(agent), Verify: verify, Policy: widened})
 	must(t, e, got, api.Succeeded, "")
 	if patch := output(t, e, got.ID, "patch"); len(patch) == 0 {
 		t.Error("the patch is empty")

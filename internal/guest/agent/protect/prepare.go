@@ -28,12 +28,12 @@ func (w *work) prepare(dir int, n *node) error {
 
 func (w *work) prepareOne(dir int, c *node) error {
 	leaf := len(c.children) == 0
-	var stat unix.Stat_t
-	err := unix.Fstatat(dir, c.name, &stat, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) && leaf && c.rule != nil && c.rule.Access == guest.Writable && !c.narrowed {
-		c.skip = true
+	if leaf && c.rule != nil && c.rule.Access == guest.Writable && !c.narrowed {
+		c.skip = true // A mount would only be in the way: git replaces its config by renaming.
 		return nil
 	}
+	var stat unix.Stat_t
+	err := unix.Fstatat(dir, c.name, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK && leaf {
 		if err = unix.Unlinkat(dir, c.name, 0); err != nil {
 			return err

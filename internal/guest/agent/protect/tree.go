@@ -20,7 +20,7 @@ type node struct {
 	rule     *guest.PathRule // nil: a folder above a leaf
 	narrowed bool            // something above it is read-only or hidden
 	children map[string]*node
-	skip     bool // a writable path that is absent and needs nothing
+	skip     bool // a writable path that needs nothing
 }
 
 // grow makes the tree of the rules.
