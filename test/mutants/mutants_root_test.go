@@ -23,7 +23,7 @@ func mutants() []mutant {
 	return []mutant{
 		{
 			"grant defaults to allow", "internal/policy/decide.go",
-			"\t}\n\treturn denied\n}\n\n// host is", "\t}\n\treturn task.Decision{Verdict: task.Allowed}\n}\n\n// host is", "./internal/policy",
+			"\td := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}", "\td := task.Decision{Verdict: task.Allowed}", "./internal/policy",
 		},
 		{
 			"the zero verdict allows", "internal/task/grant.go",
@@ -59,8 +59,8 @@ func mutants() []mutant {
 			"if rule.ID == stage.ModelRule {", "if rule.ID == \"\" {", "./internal/stage/steps",
 		},
 		{
-			"injection is switched off", "internal/egress/outbound/gate.go",
-			"{ h[name] = []string{text} }", "{ _ = name }", "./internal/egress",
+			"injection is switched off", "internal/egress/outbound/loan.go",
+			"h[l.header] = []string{l.text.Reveal()}", "_ = h", "./internal/egress",
 		},
 		{
 			"a lease's own binding is not looked at", "internal/egress/outbound/gate.go",
