@@ -21,7 +21,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress"
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
-	"github.com/cofferdam/cofferdam/internal/policy"
 )
 
 // flags are the program's arguments.
@@ -121,7 +120,7 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	id := boot.NewID()
 	service := egress.NewService(id, []uint32{0, uint32(os.Geteuid())}, log)
 	o := egress.Options{
-		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: resolver, Guard: guard.New(f.protect, nil), Roots: roots, Trust: trust, Records: records,
+		Resolver: resolver, Guard: guard.New(f.protect, nil), Roots: roots, Trust: trust, Records: records,
 		SealKey: key, Log: log, Stored: service.Stored, Broken: service.Broken,
 	}
 	end, err := lend(&o, f.control, f.controlToken, log)

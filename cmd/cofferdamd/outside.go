@@ -6,7 +6,6 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -33,7 +32,7 @@ func newOutside(f flags) (outside, error) {
 // says; record keeps what it did.
 func (o outside) transport(grant task.Grant, protected []netip.AddrPort, lender outbound.Lender, record func(task.EgressRecord) error) (*outbound.Transport, error) {
 	return outbound.New(outbound.Options{
-		Grant: grant, Decide: policy.Decide, DecideRequest: policy.DecideRequest, Guard: guard.New(protected, nil),
+		Grant: grant, Guard: guard.New(protected, nil),
 		Resolver: o.resolver, Roots: o.roots, Lender: lender, Record: record,
 	})
 }

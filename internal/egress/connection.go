@@ -28,6 +28,7 @@ type connection struct {
 	name     string // asked for by name, or
 	address  string // by literal address
 	grant    task.Grant
+	rules    *policy.Index // of grant
 	decision task.Decision
 	grow     bool
 	ctx      context.Context

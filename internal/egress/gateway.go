@@ -17,12 +17,8 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/splice"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-// Decide answers one use of a grant; policy.Decide is the one.
-type Decide func(task.Grant, policy.Use) task.Decision
 
 // Resolver looks names up outside. It is asked for allowed connections only.
 type Resolver = outbound.Resolver
@@ -51,9 +47,7 @@ func (l Limits) withDefaults() Limits {
 // Options make a gateway. All but Limits, Roots, Trust, Lender and Granted are
 // required.
 type Options struct {
-	Decide        Decide
-	DecideRequest outbound.DecideRequest
-	Resolver      Resolver
+	Resolver Resolver
 	// Roots are whom the far side's certificates are verified under, where the
 	// gateway ends TLS; nil: the system's.
 	Roots *x509.CertPool
@@ -93,7 +87,7 @@ type Gateway struct {
 
 // New makes a gateway without sandboxes.
 func New(o Options) (*Gateway, error) {
-	if o.Decide == nil || o.DecideRequest == nil || o.Resolver == nil || o.Guard == nil || o.Records == "" || len(o.SealKey) < 16 || o.Log == nil || o.Stored == nil || o.Broken == nil {
+	if o.Resolver == nil || o.Guard == nil || o.Records == "" || len(o.SealKey) < 16 || o.Log == nil || o.Stored == nil || o.Broken == nil {
 		return nil, errors.New("egress: an option is missing")
 	}
 	o.Limits = o.Limits.withDefaults()

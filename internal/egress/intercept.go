@@ -76,7 +76,7 @@ func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Con
 	x := &exchanges{
 		connection: c, wire: wire, far: far, h2: h2,
 		gate: outbound.Gate{
-			Grant: c.grant, Use: c.use(), Decide: c.way.gateway.options.DecideRequest,
+			Grant: c.grant, Use: c.use(), Rules: c.rules,
 			Inspect: c.decision.Inspect, Secure: far.Scheme == "https",
 		},
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/record"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -90,7 +89,7 @@ func newRig(t *testing.T, rules []task.Rule, options ...option) *rig {
 		"dead.test": addrs("127.0.0.1"), "second.test": addrs("127.0.0.9", "127.0.0.1"),
 	}}}
 	o := Options{
-		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: r.resolver, Records: r.records, SealKey: []byte("a key for tests only"),
+		Resolver: r.resolver, Records: r.records, SealKey: []byte("a key for tests only"),
 		Guard: guard.New(nil, func() ([]netip.Addr, error) { return addrs("127.0.0.1"), nil }), Log: slog.New(slog.DiscardHandler),
 		Stored: func(context.Context, string, names.Entry) error { return nil }, Broken: func(string) {},
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/record"
+	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -51,6 +52,7 @@ type way struct {
 
 	mu     sync.Mutex
 	grant  task.Grant
+	rules  *policy.Index // of grant
 	conns  map[*connection]struct{}
 	closed bool
 }
@@ -76,7 +78,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 	w := &way{
 		most:    smaller(g.options.Limits.Connections, h.MaxConnections),
 		gateway: g, id: h.Sandbox, log: g.options.Log.With("sandbox", h.Sandbox), names: table, records: records,
-		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, conns: make(map[*connection]struct{}),
+		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, rules: policy.NewIndex(h.Grant), conns: make(map[*connection]struct{}),
 	}
 	w.inside, w.sessions = w.insideTLS(), tls.NewLRUClientSessionCache(sessionsMax)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -156,9 +158,9 @@ func (w *way) begin(to netip.AddrPort) *connection {
 		return nil
 	}
 	c.grow = len(w.conns) < growing
-	c.grant = w.grant
+	c.grant, c.rules = w.grant, w.rules
 	if c.name != "" || !names.Virtual(to.Addr()) {
-		c.decision = w.gateway.options.Decide(w.grant, c.use())
+		c.decision = c.rules.Decide(c.use())
 	} else {
 		c.decision = task.Decision{Reason: task.PolicyDenied}
 	}
@@ -180,7 +182,7 @@ func (w *way) setGrant(grant task.Grant) {
 		w.mu.Unlock()
 		return
 	}
-	w.grant = grant
+	w.grant, w.rules = grant, policy.NewIndex(grant)
 	cut := w.cutAll()
 	w.mu.Unlock()
 	w.log.Info("grant", "task", grant.Task, "stage", grant.Stage, "rules", len(grant.Rules), "cut", len(cut))

@@ -21,7 +21,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -80,7 +79,7 @@ func (b *bench) intercept() []row {
 func sandboxed(t testing.TB, roots *x509.CertPool, port uint16) (dial func(context.Context, string, string) (net.Conn, error), pem []byte) {
 	const id = "sb-aaaaaaaaaaaaaaaa"
 	g, err := egress.New(egress.Options{
-		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: loopback{}, Guard: guard.New(nil, nil), Roots: roots, Lender: lending{},
+		Resolver: loopback{}, Guard: guard.New(nil, nil), Roots: roots, Lender: lending{},
 		Records: t.TempDir(), SealKey: []byte("a key for measuring only"), Log: slog.New(slog.DiscardHandler),
 		Stored: func(context.Context, string, names.Entry) error { return nil }, Broken: func(string) {},
 	})

@@ -15,7 +15,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/agent/modeltest"
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -68,7 +67,7 @@ func newThrough(t *testing.T, o modeltest.Options) *through {
 	roots.AddCert(r.http.Certificate())
 	r.options.Transport = func(g task.Grant, record func(task.EgressRecord) error) (loop.Transport, error) {
 		return outbound.New(outbound.Options{
-			Grant: g, Decide: policy.Decide, DecideRequest: policy.DecideRequest, Guard: guard.New(nil, nil),
+			Grant: g, Guard: guard.New(nil, nil),
 			Resolver: house{}, Roots: roots, Lender: th.lender, Record: record,
 		})
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/egresstest"
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/keeper"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -58,7 +57,7 @@ func (m *machine) startGateway() (g *egress.Gateway, stop func()) {
 	m.t.Helper()
 	service := egress.NewService(fmt.Sprint("epoch-", m.epoch.Add(1)), []uint32{uint32(os.Geteuid())}, m.options.Log)
 	g, err := egress.New(egress.Options{
-		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: loopback{}, Guard: guard.New(nil, nil), Records: m.options.Records,
+		Resolver: loopback{}, Guard: guard.New(nil, nil), Records: m.options.Records,
 		SealKey: []byte("a key for tests only"), Log: m.options.Log, Stored: service.Stored, Broken: service.Broken,
 	})
 	if err != nil {

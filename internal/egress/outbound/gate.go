@@ -19,17 +19,13 @@ import (
 
 const lendWait = 15 * time.Second // for a value to be lent
 
-// DecideRequest answers one HTTP request on a connection; policy.DecideRequest
-// is the one.
-type DecideRequest func(task.Grant, policy.Use, policy.Request) task.Decision
-
 // Gate decides the requests to one name and port. Its zero value denies.
 type Gate struct {
 	Grant   task.Grant
 	Use     policy.Use
-	Decide  DecideRequest
-	Inspect bool // the connection's decision says that each request is decided by itself
-	Secure  bool // requests go over TLS that is verified for the name of Use
+	Rules   *policy.Index // of Grant
+	Inspect bool          // the connection's decision says that each request is decided by itself
+	Secure  bool          // requests go over TLS that is verified for the name of Use
 }
 
 // Pass is the answer to one request. Its zero value denies.
@@ -64,10 +60,10 @@ func (g *Gate) Judge(r *http.Request) Pass {
 	q := policy.Request{Method: r.Method, Path: SentPath(r.URL)}
 	p := Pass{Decision: task.Decision{Verdict: task.Allowed}}
 	if g.Inspect {
-		if g.Decide == nil {
+		if g.Rules == nil {
 			return Pass{Decision: task.Decision{Reason: task.PolicyDenied}}
 		}
-		p.Decision = g.Decide(g.Grant, g.Use, q)
+		p.Decision = g.Rules.DecideRequest(g.Use, q)
 		if !p.Allowed() {
 			if p.Decision.Reason == task.ReasonNone {
 				p.Decision.Reason = task.PolicyDenied
@@ -127,7 +123,7 @@ func (g *Gate) bound(credential string, q policy.Request) *task.Lease {
 		for _, host := range l.Hosts {
 			rules = append(rules, task.Rule{ID: l.ID, Host: host, Ports: l.Ports, Methods: l.Methods, Paths: l.Paths, Credential: credential})
 		}
-		d := g.Decide(task.Grant{Rules: rules}, g.Use, q)
+		d := policy.DecideRequest(task.Grant{Rules: rules}, g.Use, q)
 		if d.Verdict == task.Allowed && d.Credential == credential {
 			return l
 		}

@@ -23,13 +23,11 @@ import (
 
 // Options make a Transport. All but Roots and Lender are required.
 type Options struct {
-	Grant         task.Grant
-	Decide        func(task.Grant, policy.Use) task.Decision
-	DecideRequest DecideRequest
-	Guard         *guard.Guard
-	Resolver      Resolver
-	Roots         *x509.CertPool // nil: the system's
-	Lender        Lender         // nil: nothing is lent, and what needs a credential is refused
+	Grant    task.Grant // the zero Grant reaches nothing
+	Guard    *guard.Guard
+	Resolver Resolver
+	Roots    *x509.CertPool // nil: the system's
+	Lender   Lender         // nil: nothing is lent, and what needs a credential is refused
 	// Record keeps a record; it sets Seq, Sandbox and Time. When it fails the
 	// request is not sent.
 	Record func(task.EgressRecord) error
@@ -40,6 +38,7 @@ type Options struct {
 // *task.Failure. Safe for concurrent use.
 type Transport struct {
 	options Options
+	rules   *policy.Index
 	reach   Reach
 	wire    *http.Transport
 	conns   atomic.Int64
@@ -53,10 +52,10 @@ type Transport struct {
 
 // New makes a transport. It must be closed.
 func New(o Options) (*Transport, error) {
-	if o.Decide == nil || o.DecideRequest == nil || o.Guard == nil || o.Resolver == nil || o.Record == nil {
+	if o.Guard == nil || o.Resolver == nil || o.Record == nil {
 		return nil, errors.New("outbound: an option is missing")
 	}
-	t := &Transport{options: o, reach: Reach{Resolver: o.Resolver, Guard: o.Guard}, open: make(map[*Counted]struct{})}
+	t := &Transport{options: o, rules: policy.NewIndex(o.Grant), reach: Reach{Resolver: o.Resolver, Guard: o.Guard}, open: make(map[*Counted]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wire = NewWire(WireOptions{Dial: t.dial, Roots: o.Roots, Sessions: tls.NewLRUClientSessionCache(16)})
 	return t, nil
@@ -154,7 +153,7 @@ func (t *Transport) admit(r *http.Request) (*exchange, error) {
 	if r.URL.Scheme == "https" {
 		e.record.SNI = use.Name
 	}
-	d := t.options.Decide(g, use)
+	d := t.rules.Decide(use)
 	e.record.Rule, e.private = d.Rule, d.Private
 	host := &url.URL{Host: r.Host}
 	switch {
@@ -165,7 +164,7 @@ func (t *Transport) admit(r *http.Request) (*exchange, error) {
 	case r.Host != "" && !strings.EqualFold(strings.TrimSuffix(host.Hostname(), "."), r.URL.Hostname()):
 		return nil, e.refuse(task.PolicyNameMismatch)
 	}
-	gate := Gate{Grant: g, Use: use, Decide: t.options.DecideRequest, Inspect: d.Inspect, Secure: r.URL.Scheme == "https"}
+	gate := Gate{Grant: g, Use: use, Rules: t.rules, Inspect: d.Inspect, Secure: r.URL.Scheme == "https"}
 	if len(r.Header["Host"]) > 0 || r.Header.Get("Upgrade") != "" {
 		return nil, e.refuse(task.PolicyProtocol)
 	}

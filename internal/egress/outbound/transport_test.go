@@ -20,7 +20,6 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/egress/egresstest"
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
-	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -115,8 +114,8 @@ func newWorld(t *testing.T, edit func(*Options)) *world {
 		}, Leases: []task.Lease{{
 			ID: "l-aaaaaaaaaaaaaaaa", Credential: "key", Header: "X-Api-Key", Placeholder: placeholder, Hosts: []string{"model.test"}, Ports: []uint16{w.port},
 		}}},
-		Decide: policy.Decide, DecideRequest: policy.DecideRequest, Resolver: hosts{"model.test": "127.0.0.1", "closed.test": "127.0.0.1", "bad.test": "127.0.0.1"},
-		Guard: guard.New(nil, func() ([]netip.Addr, error) { return nil, nil }), Roots: far.Roots, Lender: w.lender, Record: w.record,
+		Resolver: hosts{"model.test": "127.0.0.1", "closed.test": "127.0.0.1", "bad.test": "127.0.0.1"},
+		Guard:    guard.New(nil, func() ([]netip.Addr, error) { return nil, nil }), Roots: far.Roots, Lender: w.lender, Record: w.record,
 	}
 	if edit != nil {
 		edit(&o)
