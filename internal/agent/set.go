@@ -35,8 +35,8 @@ func Invalid(field, format string, args ...any) *task.Failure {
 	return task.Fail(task.InputInvalid, "agent."+field+": "+fmt.Sprintf(format, args...), nil)
 }
 
-// Package is the catalog's name and version for spec.
-func Package(spec task.AgentSpec) (string, error) {
+// packageOf is the catalog's name and version for spec.
+func packageOf(spec task.AgentSpec) (string, error) {
 	name := spec.Name
 	if spec.Version != "" {
 		name += "@" + spec.Version
@@ -48,8 +48,8 @@ func Package(spec task.AgentSpec) (string, error) {
 	return h.Name + "@" + version, nil
 }
 
-// Provider is the provider of spec when it is one of names.
-func Provider(spec task.AgentSpec, names ...string) (task.Provider, error) {
+// providerOf is the provider of spec when it is one of names.
+func providerOf(spec task.AgentSpec, names ...string) (task.Provider, error) {
 	p, ok := spec.ProviderOf()
 	if !ok || !slices.Contains(names, p.Name) {
 		return p, Invalid("provider", "%s asks models of %s only, not of %q", spec.Name, strings.Join(names, " and "), spec.Provider)
@@ -57,13 +57,37 @@ func Provider(spec task.AgentSpec, names ...string) (task.Provider, error) {
 	return p, nil
 }
 
-// NoArgv refuses a command line given to a harness that has its own.
-func NoArgv(spec task.AgentSpec) error {
+// noArgv refuses a command line given to a harness that has its own.
+func noArgv(spec task.AgentSpec) error {
 	if len(spec.Argv) > 0 {
 		return Invalid("argv", "%s takes none", spec.Name)
 	}
 	return nil
 }
+
+// Base is what the harnesses of vendors have in common.
+type Base struct {
+	Spec     task.AgentSpec
+	Provider task.Provider // whose models it asks
+	pack     string
+}
+
+// NewBase checks the spec of a harness that asks models of one of the named
+// providers.
+func NewBase(spec task.AgentSpec, providers ...string) (Base, error) {
+	provider, err := providerOf(spec, providers...)
+	if err != nil {
+		return Base{}, err
+	}
+	pack, err := packageOf(spec)
+	if err != nil {
+		return Base{}, err
+	}
+	return Base{Spec: spec, Provider: provider, pack: pack}, noArgv(spec)
+}
+
+// Package implements stage.Harness.
+func (b *Base) Package() string { return b.pack }
 
 // Stand-in for a key where none is lent: harnesses refuse to start without one.
 const noKey = "no-key-is-lent-to-this-task"

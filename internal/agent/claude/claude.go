@@ -15,41 +15,30 @@ import (
 )
 
 // Harness is a stage.Harness.
-type Harness struct {
-	spec     task.AgentSpec
-	provider task.Provider
-	pack     string
-}
+type Harness struct{ agent.Base }
 
 // New checks the spec.
 func New(spec task.AgentSpec) (stage.Harness, error) {
-	provider, err := agent.Provider(spec, "anthropic")
+	base, err := agent.NewBase(spec, "anthropic")
 	if err != nil {
 		return nil, err
 	}
-	pack, err := agent.Package(spec)
-	if err != nil {
-		return nil, err
-	}
-	return &Harness{spec, provider, pack}, agent.NoArgv(spec)
+	return &Harness{base}, nil
 }
-
-// Package implements stage.Harness.
-func (h *Harness) Package() string { return h.pack }
 
 // Start implements stage.Harness.
 func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 	argv := []string{
 		catalog.Program("claude"), "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
 	}
-	if h.spec.Model != "" {
-		argv = append(argv, "--model="+h.spec.Model)
+	if h.Spec.Model != "" {
+		argv = append(argv, "--model="+h.Spec.Model)
 	}
 	if run.Session != "" {
 		argv = append(argv, "--resume="+run.Session)
 	}
 	env := []string{
-		"ANTHROPIC_BASE_URL=" + h.provider.URL, h.provider.Env + "=" + agent.Key(run),
+		"ANTHROPIC_BASE_URL=" + h.Provider.URL, h.Provider.Env + "=" + agent.Key(run),
 		"CLAUDE_CODE_MAX_RETRIES=2", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 		"DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1",
 	}

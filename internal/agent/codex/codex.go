@@ -17,27 +17,16 @@ import (
 )
 
 // Harness is a stage.Harness.
-type Harness struct {
-	spec     task.AgentSpec
-	provider task.Provider
-	pack     string
-}
+type Harness struct{ agent.Base }
 
 // New checks the spec.
 func New(spec task.AgentSpec) (stage.Harness, error) {
-	provider, err := agent.Provider(spec, "openai")
+	base, err := agent.NewBase(spec, "openai")
 	if err != nil {
 		return nil, err
 	}
-	pack, err := agent.Package(spec)
-	if err != nil {
-		return nil, err
-	}
-	return &Harness{spec, provider, pack}, agent.NoArgv(spec)
+	return &Harness{base}, nil
 }
-
-// Package implements stage.Harness.
-func (h *Harness) Package() string { return h.pack }
 
 // Start implements stage.Harness.
 func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
@@ -54,17 +43,17 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 		argv, "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--disable", "plugins",
 		"-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false", "-c", `model_provider="cofferdam"`,
 		"-c", fmt.Sprintf(`model_providers.cofferdam={name="cofferdam",base_url=%s,env_key=%s,wire_api="responses",request_max_retries=2,stream_max_retries=2%s}`,
-			strconv.Quote(h.provider.URL), strconv.Quote(h.provider.Env), idle),
+			strconv.Quote(h.Provider.URL), strconv.Quote(h.Provider.Env), idle),
 	)
-	if h.spec.Model != "" {
-		argv = append(argv, "--model="+h.spec.Model)
+	if h.Spec.Model != "" {
+		argv = append(argv, "--model="+h.Spec.Model)
 	}
 	if run.Session != "" {
 		argv = append(argv, run.Session)
 	}
 	argv = append(argv, "-") // the prompt is its standard input
 	// Not beneath /tmp, where it refuses to work.
-	env := []string{h.provider.Env + "=" + agent.Key(run), "CODEX_HOME=/home/agent/.codex"}
+	env := []string{h.Provider.Env + "=" + agent.Key(run), "CODEX_HOME=/home/agent/.codex"}
 	return agent.Prompted(run, argv, env, stage.HarnessFile{Path: ".codex/config.toml"}), nil
 }
 

@@ -22,37 +22,26 @@ const Settings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderT
 	`"general":{"maxAttempts":3,"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"privacy":{"usageStatisticsEnabled":false}}` + "\n"
 
 // Harness is a stage.Harness.
-type Harness struct {
-	spec     task.AgentSpec
-	provider task.Provider
-	pack     string
-}
+type Harness struct{ agent.Base }
 
 // New checks the spec.
 func New(spec task.AgentSpec) (stage.Harness, error) {
-	provider, err := agent.Provider(spec, "google")
+	base, err := agent.NewBase(spec, "google")
 	if err != nil {
 		return nil, err
 	}
-	pack, err := agent.Package(spec)
-	if err != nil {
-		return nil, err
-	}
-	return &Harness{spec, provider, pack}, agent.NoArgv(spec)
+	return &Harness{base}, nil
 }
-
-// Package implements stage.Harness.
-func (h *Harness) Package() string { return h.pack }
 
 // Start implements stage.Harness.
 func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
-	model := h.spec.Model
+	model := h.Spec.Model
 	if model == "" {
 		model = defaultModel
 	}
 	argv := []string{"node", catalog.Program("gemini"), "-m", model, "--skip-trust", "--yolo", "--output-format", "stream-json"}
 	env := []string{
-		h.provider.Env + "=" + agent.Key(run), "GOOGLE_GEMINI_BASE_URL=" + h.provider.URL,
+		h.Provider.Env + "=" + agent.Key(run), "GOOGLE_GEMINI_BASE_URL=" + h.Provider.URL,
 		"GEMINI_CLI_NO_RELAUNCH=1", "GEMINI_CLI_TRUST_WORKSPACE=true",
 	}
 	return agent.Prompted(run, argv, env, stage.HarnessFile{Path: ".gemini/settings.json", Data: []byte(Settings)}), nil

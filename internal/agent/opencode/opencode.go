@@ -12,30 +12,19 @@ import (
 )
 
 // Harness is a stage.Harness.
-type Harness struct {
-	spec     task.AgentSpec
-	provider task.Provider
-	pack     string
-}
+type Harness struct{ agent.Base }
 
 // New checks the spec.
 func New(spec task.AgentSpec) (stage.Harness, error) {
-	provider, err := agent.Provider(spec, "openai", "anthropic")
+	base, err := agent.NewBase(spec, "openai", "anthropic")
 	if err != nil {
 		return nil, err
 	}
 	if spec.Model == "" {
 		return nil, agent.Invalid("model", "opencode needs one, such as the provider names it; give it with --model")
 	}
-	pack, err := agent.Package(spec)
-	if err != nil {
-		return nil, err
-	}
-	return &Harness{spec, provider, pack}, agent.NoArgv(spec)
+	return &Harness{base}, nil
 }
-
-// Package implements stage.Harness.
-func (h *Harness) Package() string { return h.pack }
 
 // Config is opencode's configuration for the provider; the key is a reference
 // to the environment.
@@ -70,11 +59,11 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 	if run.Session != "" {
 		argv = append(argv, "--session", run.Session)
 	}
-	config, err := Config(h.provider, h.spec.Model, "allow")
+	config, err := Config(h.Provider, h.Spec.Model, "allow")
 	if err != nil {
 		return stage.HarnessStart{}, err
 	}
-	env := append(Environment(), h.provider.Env+"="+agent.Key(run), "OPENCODE_CONFIG_CONTENT="+config)
+	env := append(Environment(), h.Provider.Env+"="+agent.Key(run), "OPENCODE_CONFIG_CONTENT="+config)
 	return agent.Prompted(run, argv, env), nil
 }
 
