@@ -116,6 +116,30 @@ func (t *Trouble) Error() string {
 // Unwrap returns the cause.
 func (t *Trouble) Unwrap() error { return t.Err }
 
+// Stream is a streamed answer as the vendors' libraries give one.
+type Stream[T any] interface {
+	Next() bool
+	Current() T
+	Err() error
+	Close() error
+}
+
+// Pieces gives every piece of a streamed answer to take and closes the stream. A
+// piece that take refuses is the fault of the model's server; what the library
+// failed with is translated by trouble.
+func Pieces[T any](s Stream[T], take func(T) error, trouble func(error) error) error {
+	defer func() { _ = s.Close() }() // it was only read
+	for s.Next() {
+		if err := take(s.Current()); err != nil {
+			return &Trouble{Kind: Faulty, Text: err.Error()}
+		}
+	}
+	if err := s.Err(); err != nil {
+		return trouble(err)
+	}
+	return nil
+}
+
 // StatusTrouble is the trouble of an answer with an HTTP status of 300 or more.
 func StatusTrouble(status int, header http.Header, message string, now time.Time) *Trouble {
 	t := &Trouble{Kind: Refused, Text: fmt.Sprintf("HTTP %d", status)}

@@ -114,16 +114,9 @@ func (m *Model) Request(q loop.Question) ([]byte, error) {
 func (m *Model) Ask(ctx context.Context, request []byte) (loop.Answer, error) {
 	var params sdk.MessageNewParams
 	param.SetJSON(request, &params)
-	stream := m.messages.NewStreaming(ctx, params)
-	defer func() { _ = stream.Close() }() // it was only read
 	var a answer
-	for stream.Next() {
-		if err := a.take(stream.Current()); err != nil {
-			return loop.Answer{}, &loop.Trouble{Kind: loop.Faulty, Text: err.Error()}
-		}
-	}
-	if err := stream.Err(); err != nil {
-		return loop.Answer{}, trouble(err)
+	if err := loop.Pieces(m.messages.NewStreaming(ctx, params), a.take, trouble); err != nil {
+		return loop.Answer{}, err
 	}
 	if !a.ended {
 		return loop.Answer{}, &loop.Trouble{Kind: loop.Faulty, Text: "the stream ended before the answer did"}
