@@ -19,7 +19,6 @@ import (
 type tool struct {
 	name   string
 	needs  []string // programs of the host
-	heavy  bool     // skipped, and not failed, on a machine that has not installed it
 	script string   // run by bash -e as user agent, in a folder of its own
 	want   string   // part of what it prints
 }
@@ -85,7 +84,7 @@ tmux wait-for rung
 b=$(wc -l < calls.$p)
 tmux kill-server; wait $t
 echo "$((b-a)) calls"; [ $((b-a)) -le 1000 ] && echo idle`, want: "idle\n"},
-	{name: "java", needs: []string{"javac"}, heavy: true, script: `
+	{name: "java", needs: []string{"javac"}, script: `
 printf 'public class A { public static void main(String[] a) throws Exception { var t = new Thread(() -> System.out.println("java " + (6*7))); t.start(); t.join(); } }\n' > A.java
 javac A.java && java A`, want: "java 42\n"},
 	{name: "node", needs: []string{"node"}, script: `
@@ -137,13 +136,11 @@ printf '#!/usr/bin/env node\nconsole.log("npx", process.argv[2])\n' > lib/b.js; 
 cd app; echo '{}' > package.json; npm install --offline --no-audit --no-fund ../lib >/dev/null
 npx hello-npx installed; cd ..; npx --yes --offline ./lib once`, want: "npx installed\nnpx once\n"},
 	// What doesn't work must say so, and at once.
-	{name: "docker says so", needs: []string{"docker"}, heavy: true, script: `docker ps 2>&1 || true`, want: "Cannot connect"},
-	{name: "corepack", needs: []string{"corepack"}, heavy: true, script: `corepack enable --install-directory "$PWD" && [ -L pnpm ] && echo shims`, want: "shims\n"},
 	{name: "ssh-agent", needs: []string{"ssh-agent"}, script: `
 eval "$(ssh-agent)" >/dev/null; ssh-keygen -q -t ed25519 -N "" -C key-of-the-test -f k
 ssh-add -q k; ssh-add -l; ssh-agent -k >/dev/null`, want: " key-of-the-test (ED25519)\n"},
-	{name: "cargo", needs: []string{"cargo"}, heavy: true, script: `export CARGO_HOME=$PWD/ch; cargo init -q --vcs none --name x . && cargo build -q --offline && ./target/debug/x`, want: "Hello, world!\n"},
-	{name: "chromium", needs: []string{"chromium"}, heavy: true, script: `
+	{name: "cargo", needs: []string{"cargo"}, script: `export CARGO_HOME=$PWD/ch; cargo init -q --vcs none --name x . && cargo build -q --offline && ./target/debug/x`, want: "Hello, world!\n"},
+	{name: "chromium", needs: []string{"chromium"}, script: `
 echo '<p id=p>x</p><script>p.textContent="dom "+(6*7)</script>' > a.html
 for i in 1 2 3; do timeout 120 chromium --headless --no-sandbox --disable-gpu --user-data-dir=$PWD/u --dump-dom file://$PWD/a.html 2>err || tail -5 err; done`, want: "dom 42"},
 	{name: "unix sockets", needs: []string{"python3"}, script: `
@@ -201,9 +198,6 @@ func TestTools(t *testing.T) {
 		t.Run(tool.name, func(t *testing.T) {
 			for _, program := range tool.needs {
 				if !insideHas(program) {
-					if tool.heavy {
-						t.Skipf("%s is not below /usr on this machine; it is too large to be installed for this test alone", program)
-					}
 					t.Fatalf("%s is not below /usr on this machine; run .ci/packages", program)
 				}
 			}
@@ -295,7 +289,7 @@ func TestEnvironment(t *testing.T) {
 	t.Run("en_US", func(t *testing.T) {
 		out, err := exec.Command("locale", "-a").Output()
 		if err != nil || !strings.Contains(string(out), "en_US.utf8") {
-			t.Skip("the machine has no en_US locale; C.UTF-8 is what a sandbox has then")
+			t.Fatalf("the machine has no en_US locale (%v); run .ci/packages", err)
 		}
 		got := sandboxtest.Shell(t, d, a.ID, "LC_ALL=en_US.UTF-8 locale charmap")
 		if got.Stdout != "UTF-8\n" || got.Stderr != "" {
