@@ -171,7 +171,7 @@ func (p *plane) open(ctx context.Context) error {
 	if p.vault, err = credential.Open(ctx, keys, p.store, time.Now); err != nil {
 		return err
 	}
-	p.leases = credential.NewLeases(p.vault, p.store, p.audit, time.Now)
+	p.leases = credential.NewLeases(p.vault, p.store, p.audit, time.Now, p.minters())
 	if p.blobs, err = output.Open(filepath.Join(p.dir, "blobs")); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func victim(of string) error {
 		return err
 	}
 	u := task.LeaseUse{Task: id, Attempt: 1, Stage: task.Agent, Sandbox: "sb-" + id[2:], Who: "alice"}
-	return lives(ctx, NewLeases(v, m, m, time.Now), u, func(a ...any) { fmt.Println(a...) })
+	return lives(ctx, NewLeases(v, m, m, time.Now, nil), u, func(a ...any) { fmt.Println(a...) })
 }
 
 // TestKilledBetweenEveryStep kills the process with signal 9 before each of its

@@ -44,42 +44,45 @@ type Recorder interface {
 
 // Leases lends the vault's credentials. It is safe for concurrent use.
 type Leases struct {
-	vault *Vault
-	rows  LeaseRows
-	audit Recorder
-	now   func() time.Time
+	vault   *Vault
+	rows    LeaseRows
+	audit   Recorder
+	now     func() time.Time
+	minters map[string]Minter // by kind
 }
 
-// NewLeases returns the leases of a vault.
-func NewLeases(v *Vault, rows LeaseRows, audit Recorder, now func() time.Time) *Leases {
-	return &Leases{vault: v, rows: rows, audit: audit, now: now}
+// NewLeases returns the leases of a vault. minters has one for each kind whose
+// values are minted; a lease of a kind that is missing there is refused.
+func NewLeases(v *Vault, rows LeaseRows, audit Recorder, now func() time.Time, minters map[string]Minter) *Leases {
+	return &Leases{vault: v, rows: rows, audit: audit, now: now, minters: minters}
 }
 
 // lent is the fact that a lease began; ended that it ended. Fields are added,
 // never changed; none is ever the value.
 type lent struct {
-	Task       string         `json:"task"`
-	Attempt    int            `json:"attempt"`
-	Stage      task.StageName `json:"stage"`
-	Sandbox    string         `json:"sandbox"`
-	Lease      string         `json:"lease"`
-	Count      int            `json:"count"`
-	Credential string         `json:"credential"`
-	Kind       string         `json:"kind"`
-	Header     string         `json:"header"`
-	Hosts      []string       `json:"hosts"`
-	Ports      []uint16       `json:"ports"`
-	Methods    []string       `json:"methods,omitempty"`
-	Paths      []string       `json:"paths,omitempty"`
-	From       time.Time      `json:"from"`
-	Until      *time.Time     `json:"until,omitempty"`
-	Why        string         `json:"why,omitempty"`
+	Task       string            `json:"task"`
+	Attempt    int               `json:"attempt"`
+	Stage      task.StageName    `json:"stage"`
+	Sandbox    string            `json:"sandbox"`
+	Lease      string            `json:"lease"`
+	Count      int               `json:"count"`
+	Credential string            `json:"credential"`
+	Kind       string            `json:"kind"`
+	Settings   map[string]string `json:"settings,omitempty"`
+	Header     string            `json:"header"`
+	Hosts      []string          `json:"hosts"`
+	Ports      []uint16          `json:"ports"`
+	Methods    []string          `json:"methods,omitempty"`
+	Paths      []string          `json:"paths,omitempty"`
+	From       time.Time         `json:"from"`
+	Until      *time.Time        `json:"until,omitempty"`
+	Why        string            `json:"why,omitempty"`
 }
 
 func factsOf(l task.Lent) lent {
 	return lent{
 		Task: l.Task, Attempt: l.Attempt, Stage: l.Stage, Sandbox: l.Sandbox, Lease: l.ID, Count: l.Count,
-		Credential: l.Credential, Kind: l.Kind, Header: l.Header, Hosts: l.Hosts, Ports: l.Ports, Methods: l.Methods, Paths: l.Paths,
+		Credential: l.Credential, Kind: l.Kind, Settings: l.Settings, Header: l.Header, Hosts: l.Hosts, Ports: l.Ports, Methods: l.Methods, Paths: l.Paths,
 		From: l.From, Until: l.Until, Why: l.Ended,
 	}
 }
@@ -182,10 +185,10 @@ func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string) (task
 	}
 	want := task.Lent{
 		Lease: task.Lease{
-			ID: leaseID(use, c.ID), Credential: c.Name, Header: c.Header, Prefix: c.Prefix, Placeholder: newPlaceholder(c.Shape),
+			ID: leaseID(use, c.ID), Credential: c.Name, Kind: c.Kind, Settings: settingsOf(c), Header: c.Header, Prefix: c.Prefix, Placeholder: placeholderOf(c),
 			Hosts: c.Hosts, Ports: c.Ports, Methods: c.Methods, Paths: c.Paths,
 		},
-		CredentialID: c.ID, Kind: c.Kind, Env: c.Env, Task: use.Task, Attempt: use.Attempt, Stage: use.Stage, Sandbox: use.Sandbox,
+		CredentialID: c.ID, Env: c.Env, Task: use.Task, Attempt: use.Attempt, Stage: use.Stage, Sandbox: use.Sandbox,
 		Count: 1, From: l.moment(),
 	}
 	// The end of the time before stands in the account before the lease lasts again.

@@ -2,6 +2,7 @@ package credential
 
 import (
 	"fmt"
+	"maps"
 	"net/textproto"
 	"net/url"
 	"regexp"
@@ -53,20 +54,18 @@ func (r request) credential() (task.Credential, error) {
 	case r.Env != "" && takenEnv(r.Env):
 		return task.Credential{}, invalid("env", "%s decides how programs run; name a variable that only carries the key", r.Env)
 	}
-	if text := headerFault(r.Header); text != "" {
-		return task.Credential{}, invalid("header", "%q %s", r.Header, text)
+	k, ok := kindOf(r.Kind)
+	if !ok {
+		return task.Credential{}, invalid("kind", "%q is not known; known are %s", r.Kind, strings.Join(kindNames(), ", "))
 	}
-	if text := prefixFault(r.Prefix); text != "" {
-		return task.Credential{}, invalid("prefix", "%s", text)
-	}
-	if text := valueFault(r.Value.Reveal()); text != "" {
-		return task.Credential{}, invalid("value", "%s", text)
+	if err := k.check(r); err != nil {
+		return task.Credential{}, err
 	}
 	if err := r.checkBinding(); err != nil {
 		return task.Credential{}, err
 	}
 	return task.Credential{
-		Name: r.Name, Owner: r.Owner, Shared: r.Shared, Kind: task.KindHeader,
+		Name: r.Name, Owner: r.Owner, Shared: r.Shared, Kind: k.name, Settings: maps.Clone(r.Settings),
 		Header: textproto.CanonicalMIMEHeaderKey(r.Header), Prefix: r.Prefix,
 		Hosts: sorted(r.Hosts), Ports: sorted(r.Ports), Methods: sorted(r.Methods), Paths: sorted(r.Paths),
 		Env: r.Env, Shape: shapeOf(r.Value.Reveal(), r.Provider),
@@ -95,7 +94,10 @@ func (r request) filled() (request, error) {
 			return r, err
 		}
 	}
-	if r.Header == "" {
+	if r.Kind == "" {
+		r.Kind = task.KindHeader
+	}
+	if k, ok := kindOf(r.Kind); ok && k.header && r.Header == "" {
 		r.Header = "Authorization"
 		if r.Prefix == "" {
 			r.Prefix = "Bearer "

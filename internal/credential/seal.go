@@ -120,9 +120,10 @@ func bound(c task.Credential) ([]byte, error) {
 		Ports                []uint16
 		Methods, Paths       []string
 		Env, Shape           string
+		Settings             map[string]string `json:",omitempty"` // absent in what was sealed before there were any
 	}{
 		sealVersion, c.ID, c.Name, c.Owner, c.Shared, c.Kind, c.Header, c.Prefix,
-		some(c.Hosts), some(c.Ports), some(c.Methods), some(c.Paths), c.Env, c.Shape,
+		some(c.Hosts), some(c.Ports), some(c.Methods), some(c.Paths), c.Env, c.Shape, c.Settings,
 	})
 }
 

@@ -187,9 +187,19 @@ type exchange struct {
 	pass      outbound.Pass
 	record    task.EgressRecord
 	upgrade   string // the protocol that it asks to switch to
+	unfit     error  // why the lent value could not be put into the request
 	status    int
 	reason    task.Reason
 	in, out   atomic.Int64
+}
+
+// RoundTrip sends the request outside, unless what is lent could not be put
+// into it.
+func (e *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
+	if e.unfit != nil {
+		return nil, e.unfit
+	}
+	return e.exchanges.wire.RoundTrip(r)
 }
 
 // serve records the request, lends what it needs and sends it on. Where
@@ -242,9 +252,9 @@ func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
 				}
 			}
 			delete(p.Out.Header, "Host")
-			loan.Set(p.Out.Header)
+			e.unfit = loan.Apply(p.Out)
 		},
-		Transport:     x.wire,
+		Transport:     e,
 		FlushInterval: -1,
 		BufferPool:    &x.connection.way.gateway.pump,
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
@@ -264,7 +274,9 @@ func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			x.connection.way.log.Debug("request", "conn", x.connection.id, "error", loan.Quiet(err))
-			e.reason = outbound.Fault(err)
+			if e.reason = outbound.Fault(err); e.unfit != nil {
+				e.reason = task.PolicyCredential
+			}
 			x.connection.writeProblem(w, problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path})
 		},
 	}

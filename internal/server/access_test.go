@@ -79,25 +79,25 @@ func TestPermissions(t *testing.T) {
 	s.tokens["nobody"] = ""
 	s.tokens["bad"] = identity.NewSecret().Reveal()
 	callers := [6]string{"nobody", "bad", "alice", "admin", "worker", "gateway"}
-	if len(s.server.operations) != len(permissions) {
-		t.Errorf("%d operations, %d rows", len(s.server.operations), len(permissions))
+	if len(s.server.door.Operations()) != len(permissions) {
+		t.Errorf("%d operations, %d rows", len(s.server.door.Operations()), len(permissions))
 	}
-	for _, op := range s.server.operations {
-		row, ok := permissions[op.id]
+	for _, op := range s.server.door.Operations() {
+		row, ok := permissions[op.ID]
 		if !ok {
-			t.Errorf("operation %s has no row in the permission table", op.id)
+			t.Errorf("operation %s has no row in the permission table", op.ID)
 			continue
 		}
-		path := strings.NewReplacer("{id}", "sb-aaaaaaaaaaaaaaaa", "{name}", "x", "{command}", "c1").Replace(op.path)
+		path := strings.NewReplacer("{id}", "sb-aaaaaaaaaaaaaaaa", "{name}", "x", "{command}", "c1").Replace(op.Path)
 		for i, caller := range callers {
 			body := ""
-			if op.method == http.MethodPost {
+			if op.Method == http.MethodPost {
 				body = "{}"
 			}
-			status, _, text := s.ask(t, caller, op.method, path, body)
+			status, _, text := s.ask(t, caller, op.Method, path, body)
 			let := status != http.StatusUnauthorized && status != http.StatusForbidden
 			if let != row[i] {
-				t.Errorf("%s as %s: status %d, let in: %v, want %v", op.id, caller, status, let, row[i])
+				t.Errorf("%s as %s: status %d, let in: %v, want %v", op.ID, caller, status, let, row[i])
 			}
 			if !let {
 				want := task.InputUnauthed
@@ -105,7 +105,7 @@ func TestPermissions(t *testing.T) {
 					want = task.PolicyDenied
 				}
 				if !strings.Contains(text, `"code":"`+string(want)+`"`) {
-					t.Errorf("%s as %s: %s", op.id, caller, text)
+					t.Errorf("%s as %s: %s", op.ID, caller, text)
 				}
 			}
 		}
@@ -121,7 +121,7 @@ func TestPermissions(t *testing.T) {
 func TestZeroAccessRefusesEveryone(t *testing.T) {
 	s := newSite(t)
 	for _, tok := range s.tokens {
-		if _, err := s.server.verify(t.Context(), "Bearer "+tok, access(0).roles()); err == nil {
+		if _, err := s.server.door.Verify(t.Context(), "Bearer "+tok, nil); err == nil {
 			t.Error("the zero access let someone in")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/fleet"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -22,14 +23,14 @@ type Agents interface {
 }
 
 func (s *Server) describeAgents() {
-	register(s, operation{
-		id: "install-agent", method: http.MethodPost, path: "/v1/agents", access: admins, status: http.StatusAccepted,
-		summary: "Have the workers install an agent's program; list-agents tells how it goes on",
+	register(s, operation.Operation{
+		ID: "install-agent", Method: http.MethodPost, Path: "/v1/agents", Access: operation.Admins, Status: http.StatusAccepted,
+		Summary: "Have the workers install an agent's program; list-agents tells how it goes on",
 	}, s.installAgent)
-	register(s, operation{id: "list-agents", method: http.MethodGet, path: "/v1/agents", access: users, summary: "The agents' programs on the workers"}, s.listAgents)
-	register(s, operation{
-		id: "remove-agent", method: http.MethodDelete, path: "/v1/agents/{name}/{version}", access: admins, status: http.StatusOK,
-		summary: "Remove an agent's program from the workers",
+	register(s, operation.Operation{ID: "list-agents", Method: http.MethodGet, Path: "/v1/agents", Access: operation.Users, Summary: "The agents' programs on the workers"}, s.listAgents)
+	register(s, operation.Operation{
+		ID: "remove-agent", Method: http.MethodDelete, Path: "/v1/agents/{name}/{version}", Access: operation.Admins, Status: http.StatusOK,
+		Summary: "Remove an agent's program from the workers",
 	}, s.removeAgent)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/paced"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
@@ -26,21 +27,21 @@ const (
 )
 
 func (s *Server) describeCommands() {
-	register(s, operation{
-		id: "exec", method: http.MethodPost, path: "/v1/sandboxes/{id}/exec", access: users, max: 4 << 20,
-		summary: "Start a command, once for its id; with wait, a short command's output and end are in the answer",
+	register(s, operation.Operation{
+		ID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Access: operation.Users, Max: 4 << 20,
+		Summary: "Start a command, once for its id; with wait, a short command's output and end are in the answer",
 	}, s.exec)
-	register(s, operation{
-		id: "get-command", method: http.MethodGet, path: "/v1/sandboxes/{id}/exec/{command}", access: users,
-		summary: "Where a command stands",
+	register(s, operation.Operation{
+		ID: "get-command", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec/{command}", Access: operation.Users,
+		Summary: "Where a command stands",
 	}, s.getCommand)
-	register(s, operation{
-		id: "read-command", method: http.MethodGet, path: "/v1/sandboxes/{id}/exec/{command}/output", access: users, kind: api.FrameType,
-		summary: "A command's output from an offset on, as frames: one byte of descriptor, eight of offset, four of length, the data; descriptor 0 is the status and the end",
+	register(s, operation.Operation{
+		ID: "read-command", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec/{command}/output", Access: operation.Users, Kind: api.FrameType,
+		Summary: "A command's output from an offset on, as frames: one byte of descriptor, eight of offset, four of length, the data; descriptor 0 is the status and the end",
 	}, s.readCommand)
-	register(s, operation{
-		id: "kill-command", method: http.MethodDelete, path: "/v1/sandboxes/{id}/exec/{command}", access: users,
-		summary: "End a command's whole process tree",
+	register(s, operation.Operation{
+		ID: "kill-command", Method: http.MethodDelete, Path: "/v1/sandboxes/{id}/exec/{command}", Access: operation.Users,
+		Summary: "End a command's whole process tree",
 	}, s.killCommand)
 }
 

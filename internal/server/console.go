@@ -9,28 +9,29 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 func (s *Server) describeConsole() {
-	register(s, operation{
-		id: "list-commands", method: http.MethodGet, path: "/v1/sandboxes/{id}/exec", access: users,
-		summary: "A sandbox's commands, with the processes of each that live now",
+	register(s, operation.Operation{
+		ID: "list-commands", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec", Access: operation.Users,
+		Summary: "A sandbox's commands, with the processes of each that live now",
 	}, s.listCommands)
-	register(s, operation{
-		id: "write-input", method: http.MethodPut, path: "/v1/sandboxes/{id}/exec/{command}/input", access: users, status: http.StatusOK,
-		max: api.MaxInput, body: api.InputType,
-		summary: "A piece of a command's standard input, taken once however often it is sent; a program that doesn't read holds the answer up for some seconds",
+	register(s, operation.Operation{
+		ID: "write-input", Method: http.MethodPut, Path: "/v1/sandboxes/{id}/exec/{command}/input", Access: operation.Users, Status: http.StatusOK,
+		Max: api.MaxInput, Body: api.InputType,
+		Summary: "A piece of a command's standard input, taken once however often it is sent; a program that doesn't read holds the answer up for some seconds",
 	}, s.writeInput)
-	register(s, operation{
-		id: "resize-terminal", method: http.MethodPut, path: "/v1/sandboxes/{id}/exec/{command}/terminal", access: users,
-		summary: "Give a command's terminal another size",
+	register(s, operation.Operation{
+		ID: "resize-terminal", Method: http.MethodPut, Path: "/v1/sandboxes/{id}/exec/{command}/terminal", Access: operation.Users,
+		Summary: "Give a command's terminal another size",
 	}, s.resizeTerminal)
-	register(s, operation{
-		id: "signal-command", method: http.MethodPost, path: "/v1/sandboxes/{id}/exec/{command}/signal", access: users,
-		summary: "Send a signal to a command's whole tree, to its group or to one process",
+	register(s, operation.Operation{
+		ID: "signal-command", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec/{command}/signal", Access: operation.Users,
+		Summary: "Send a signal to a command's whole tree, to its group or to one process",
 	}, s.signalCommand)
 }
 

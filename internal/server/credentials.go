@@ -5,32 +5,33 @@ import (
 	"net/http"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 )
 
 func (s *Server) describeCredentials() {
-	register(s, operation{
-		id: "add-credential", method: http.MethodPost, path: "/v1/credentials", access: admins, status: http.StatusCreated,
-		summary: "Put a credential into the vault; no answer ever holds its value", max: 64 << 10,
+	register(s, operation.Operation{
+		ID: "add-credential", Method: http.MethodPost, Path: "/v1/credentials", Access: operation.Admins, Status: http.StatusCreated,
+		Summary: "Put a credential into the vault; no answer ever holds its value", Max: 64 << 10,
 	}, s.addCredential)
-	register(s, operation{
-		id: "list-credentials", method: http.MethodGet, path: "/v1/credentials", access: users,
-		summary: "The credentials that the caller may see, without their values",
+	register(s, operation.Operation{
+		ID: "list-credentials", Method: http.MethodGet, Path: "/v1/credentials", Access: operation.Users,
+		Summary: "The credentials that the caller may see, without their values",
 	}, s.listCredentials)
-	register(s, operation{
-		id: "revoke-credential", method: http.MethodPost, path: "/v1/credentials/{name}/revoke", access: users,
-		summary: "Wipe a credential's value and end what is lent of it, at once",
+	register(s, operation.Operation{
+		ID: "revoke-credential", Method: http.MethodPost, Path: "/v1/credentials/{name}/revoke", Access: operation.Users,
+		Summary: "Wipe a credential's value and end what is lent of it, at once",
 	}, func(ctx context.Context, in *credentialPath) (*credentialEndOutput, error) {
 		return s.endCredential(ctx, in.Name, false)
 	})
-	register(s, operation{
-		id: "remove-credential", method: http.MethodDelete, path: "/v1/credentials/{name}", access: users, status: http.StatusOK,
-		summary: "Revoke a credential and forget it, so that its name is free",
+	register(s, operation.Operation{
+		ID: "remove-credential", Method: http.MethodDelete, Path: "/v1/credentials/{name}", Access: operation.Users, Status: http.StatusOK,
+		Summary: "Revoke a credential and forget it, so that its name is free",
 	}, func(ctx context.Context, in *credentialPath) (*credentialEndOutput, error) {
 		return s.endCredential(ctx, in.Name, true)
 	})
-	register(s, operation{
-		id: "lend", method: http.MethodPost, path: "/v1/gateway/lend", access: gateways, status: http.StatusOK,
-		summary: "Lend a gateway the value of an active lease of one of its sandboxes", max: 4 << 10,
+	register(s, operation.Operation{
+		ID: "lend", Method: http.MethodPost, Path: "/v1/gateway/lend", Access: operation.Gateways, Status: http.StatusOK,
+		Summary: "Lend a gateway the value of an active lease of one of its sandboxes", Max: 4 << 10,
 	}, s.lend)
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -15,9 +16,9 @@ type FileDenials interface {
 }
 
 func (s *Server) describeDenials() {
-	register(s, operation{
-		id: "list-file-denials", method: http.MethodGet, path: "/v1/tasks/{id}/files", access: users,
-		summary: "What was refused on protected files in a task's sandboxes",
+	register(s, operation.Operation{
+		ID: "list-file-denials", Method: http.MethodGet, Path: "/v1/tasks/{id}/files", Access: operation.Users,
+		Summary: "What was refused on protected files in a task's sandboxes",
 	}, s.listFileDenials)
 }
 

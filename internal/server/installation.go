@@ -9,6 +9,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/server/doctor"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/paced"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
@@ -18,20 +19,20 @@ import (
 const keyNote = "A key that came from the server proves nothing against the server: verify with a copy that was taken when the installation was made."
 
 func (s *Server) describeInstallation() {
-	register(s, operation{id: "health", method: http.MethodGet, path: "/v1/health", access: public, summary: "Whether the server answers"}, s.health)
-	register(s, operation{id: "doctor", method: http.MethodGet, path: "/v1/doctor", access: users, summary: "What the server finds about itself and its workers"}, s.doctor)
-	register(s, operation{id: "list-workers", method: http.MethodGet, path: "/v1/workers", access: users, summary: "The machines that sandboxes run on"}, s.listWorkers)
-	register(s, operation{
-		id: "export-audit", method: http.MethodGet, path: "/v1/audit/export", access: admins, kind: "application/jsonl",
-		summary: "The whole account, a JSON document a line",
+	register(s, operation.Operation{ID: "health", Method: http.MethodGet, Path: "/v1/health", Access: operation.Public, Summary: "Whether the server answers"}, s.health)
+	register(s, operation.Operation{ID: "doctor", Method: http.MethodGet, Path: "/v1/doctor", Access: operation.Users, Summary: "What the server finds about itself and its workers"}, s.doctor)
+	register(s, operation.Operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Access: operation.Users, Summary: "The machines that sandboxes run on"}, s.listWorkers)
+	register(s, operation.Operation{
+		ID: "export-audit", Method: http.MethodGet, Path: "/v1/audit/export", Access: operation.Admins, Kind: "application/jsonl",
+		Summary: "The whole account, a JSON document a line",
 	}, s.exportAudit)
-	register(s, operation{id: "audit-key", method: http.MethodGet, path: "/v1/audit/key", access: users, summary: "The key receipts are verified with"}, s.auditKey)
-	register(s, operation{
-		id: "create-token", method: http.MethodPost, path: "/v1/tokens", access: admins, status: http.StatusCreated,
-		summary: "Make a token; its secret is shown once",
+	register(s, operation.Operation{ID: "audit-key", Method: http.MethodGet, Path: "/v1/audit/key", Access: operation.Users, Summary: "The key receipts are verified with"}, s.auditKey)
+	register(s, operation.Operation{
+		ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Access: operation.Admins, Status: http.StatusCreated,
+		Summary: "Make a token; its secret is shown once",
 	}, s.createToken)
-	register(s, operation{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", access: admins, summary: "List tokens, without their secrets"}, s.listTokens)
-	register(s, operation{id: "remove-token", method: http.MethodDelete, path: "/v1/tokens/{id}", access: admins, summary: "Revoke a token at once"}, s.removeToken)
+	register(s, operation.Operation{ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Access: operation.Admins, Summary: "List tokens, without their secrets"}, s.listTokens)
+	register(s, operation.Operation{ID: "remove-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Access: operation.Admins, Summary: "Revoke a token at once"}, s.removeToken)
 }
 
 type healthOutput struct{ Body api.Health }

@@ -8,6 +8,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
 	"github.com/cofferdam/cofferdam/internal/server/doctor"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/policies"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -138,4 +139,6 @@ type Needs struct {
 	History     History
 	Denials     FileDenials
 	Removal     Removal
+
+	Desks []operation.Desk // parts that register their own operations
 }

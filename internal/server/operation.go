@@ -5,138 +5,23 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/paced"
-	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// access says who may call an operation. The zero access refuses everyone.
-type access int
-
-const (
-	nobody access = iota
-	public        // no token
-	users         // users and admins
-	admins
-	gateways
-)
-
-// roles that have the access.
-func (a access) roles() []identity.Role {
-	switch a {
-	case users:
-		return []identity.Role{identity.User, identity.Admin}
-	case admins:
-		return []identity.Role{identity.Admin}
-	case gateways:
-		return []identity.Role{identity.Gateway}
-	}
-	return nil
-}
-
-// operation describes one operation of the API.
-type operation struct {
-	id      string
-	method  string
-	path    string
-	access  access
-	summary string
-	status  int    // of success; 0: 200 or 204
-	kind    string // media type of a streamed answer; empty: JSON
-	body    string // media type of a streamed request; empty: JSON or none
-	max     int64  // bytes of the request; 0: 1 MiB
-}
-
 // register adds an operation to the API and its description.
-func register[I, O any](s *Server, op operation, handler func(context.Context, *I) (*O, error)) {
-	schema := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem")
-	h := huma.Operation{
-		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, DefaultStatus: op.status,
-		MaxBodyBytes: op.max, BodyReadTimeout: -1, // front paces bodies
-		RejectUnknownQueryParameters: true,
-		Responses: map[string]*huma.Response{"default": {
-			Description: "A problem; code says which.",
-			Content:     map[string]*huma.MediaType{api.ProblemType: {Schema: schema}},
-		}},
-		Metadata: map[string]any{"access": op.access},
-	}
-	if op.access != public {
-		h.Security = []map[string][]string{{"bearer": {}}}
-	}
-	binary := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: "binary"} }
-	if op.kind != "" {
-		h.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{op.kind: {Schema: binary()}}}
-	}
-	if op.body != "" {
-		h.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{op.body: {Schema: binary()}}}
-	}
-	h.Middlewares = huma.Middlewares{s.admit(op.access)}
-	huma.Register(s.api, h, func(ctx context.Context, in *I) (*O, error) {
-		out, err := handler(ctx, in)
-		if err != nil {
-			return nil, problem.Refuse(err)
-		}
-		return out, nil
-	})
-	s.operations = append(s.operations, op)
+func register[I, O any](s *Server, op operation.Operation, handler func(context.Context, *I) (*O, error)) {
+	operation.Register(s.door, op, handler)
 }
 
-type principalKey struct{}
-
-// who is asking, as admit found out.
-func who(ctx context.Context) identity.Principal {
-	p, _ := ctx.Value(principalKey{}).(identity.Principal)
-	return p
-}
-
-// admit lets in who has the access, before anything of the body is read.
-func (s *Server) admit(a access) func(huma.Context, func(huma.Context)) {
-	roles := a.roles()
-	return func(ctx huma.Context, next func(huma.Context)) {
-		if a == public {
-			next(ctx)
-			return
-		}
-		p, err := s.verify(ctx.Context(), ctx.Header("Authorization"), roles)
-		if err != nil {
-			r, w := humago.Unwrap(ctx)
-			s.writeProblem(w, r, err)
-			return
-		}
-		next(huma.WithValue(ctx, principalKey{}, p))
-	}
-}
-
-// verify says who holds the token of an Authorization header.
-func (s *Server) verify(ctx context.Context, header string, roles []identity.Role) (identity.Principal, error) {
-	if len(roles) == 0 {
-		return identity.Principal{}, problem.Refuse(task.Fail(task.PolicyDenied, "nobody may do this", nil))
-	}
-	scheme, token, _ := strings.Cut(header, " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		token = ""
-	}
-	p, err := s.identities.Verify(ctx, identity.SecretFrom(token), roles...)
-	if err != nil {
-		told := problem.Refuse(err)
-		if r, ok := errors.AsType[*problem.Refusal](told); ok {
-			s.logFailure(ctx, r)
-		}
-		return identity.Principal{}, told
-	}
-	if note, ok := ctx.Value(seenKey{}).(*seen); ok {
-		note.user = p.User
-	}
-	return p, nil
-}
+// who is asking, as the door found out.
+func who(ctx context.Context) identity.Principal { return operation.Who(ctx) }
 
 // upload is embedded by inputs whose body is streamed to the room behind.
 type upload struct {

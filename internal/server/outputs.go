@@ -13,6 +13,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/output/glob"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/paced"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
@@ -27,17 +28,17 @@ type Removal interface {
 }
 
 func (s *Server) describeOutputs() {
-	register(s, operation{
-		id: "list-outputs", method: http.MethodGet, path: "/v1/tasks/{id}/outputs", access: users,
-		summary: "What a task left",
+	register(s, operation.Operation{
+		ID: "list-outputs", Method: http.MethodGet, Path: "/v1/tasks/{id}/outputs", Access: operation.Users,
+		Summary: "What a task left",
 	}, s.listOutputs)
-	register(s, operation{
-		id: "get-output", method: http.MethodGet, path: "/v1/tasks/{id}/outputs/{name}", access: users, kind: "application/octet-stream",
-		summary: "The bytes of one output, or a range of them",
+	register(s, operation.Operation{
+		ID: "get-output", Method: http.MethodGet, Path: "/v1/tasks/{id}/outputs/{name}", Access: operation.Users, Kind: "application/octet-stream",
+		Summary: "The bytes of one output, or a range of them",
 	}, s.getOutput)
-	register(s, operation{
-		id: "remove-task", method: http.MethodDelete, path: "/v1/tasks/{id}", access: users, status: http.StatusOK,
-		summary: "Remove a task that has ended and all that it left; its records in the audit and its receipt stay",
+	register(s, operation.Operation{
+		ID: "remove-task", Method: http.MethodDelete, Path: "/v1/tasks/{id}", Access: operation.Users, Status: http.StatusOK,
+		Summary: "Remove a task that has ended and all that it left; its records in the audit and its receipt stay",
 	}, s.removeTask)
 }
 

@@ -5,27 +5,28 @@ import (
 	"net/http"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 func (s *Server) describePolicies() {
-	register(s, operation{
-		id: "explain-policy", method: http.MethodPost, path: "/v1/policy/explain", access: users, max: 4 << 20, status: http.StatusOK,
-		summary: "What a policy comes to beneath the layers above it, and who said each line",
+	register(s, operation.Operation{
+		ID: "explain-policy", Method: http.MethodPost, Path: "/v1/policy/explain", Access: operation.Users, Max: 4 << 20, Status: http.StatusOK,
+		Summary: "What a policy comes to beneath the layers above it, and who said each line",
 	}, s.explainPolicy)
-	register(s, operation{
-		id: "check-policy", method: http.MethodPost, path: "/v1/policy/check", access: users, max: 4 << 20, status: http.StatusOK,
-		summary: "Run the examples of a policy file",
+	register(s, operation.Operation{
+		ID: "check-policy", Method: http.MethodPost, Path: "/v1/policy/check", Access: operation.Users, Max: 4 << 20, Status: http.StatusOK,
+		Summary: "Run the examples of a policy file",
 	}, s.checkPolicy)
-	register(s, operation{id: "list-projects", method: http.MethodGet, path: "/v1/projects", access: users, summary: "The projects' policy layers"}, s.listProjects)
-	register(s, operation{id: "get-project", method: http.MethodGet, path: "/v1/projects/{name}", access: users, summary: "One project's policy layer"}, s.getProject)
-	register(s, operation{
-		id: "set-project", method: http.MethodPut, path: "/v1/projects/{name}", access: admins, status: http.StatusOK,
-		summary: "Set a project's policy layer, after its own examples held",
+	register(s, operation.Operation{ID: "list-projects", Method: http.MethodGet, Path: "/v1/projects", Access: operation.Users, Summary: "The projects' policy layers"}, s.listProjects)
+	register(s, operation.Operation{ID: "get-project", Method: http.MethodGet, Path: "/v1/projects/{name}", Access: operation.Users, Summary: "One project's policy layer"}, s.getProject)
+	register(s, operation.Operation{
+		ID: "set-project", Method: http.MethodPut, Path: "/v1/projects/{name}", Access: operation.Admins, Status: http.StatusOK,
+		Summary: "Set a project's policy layer, after its own examples held",
 	}, s.setProject)
-	register(s, operation{
-		id: "remove-project", method: http.MethodDelete, path: "/v1/projects/{name}", access: admins, status: http.StatusNoContent,
-		summary: "Forget a project's policy layer; its tasks keep their copy",
+	register(s, operation.Operation{
+		ID: "remove-project", Method: http.MethodDelete, Path: "/v1/projects/{name}", Access: operation.Admins, Status: http.StatusNoContent,
+		Summary: "Forget a project's policy layer; its tasks keep their copy",
 	}, s.removeProject)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/paced"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
@@ -29,26 +30,26 @@ import (
 const maxTar = 64 << 30
 
 func (s *Server) describeSandboxes() {
-	register(s, operation{
-		id: "create-sandbox", method: http.MethodPost, path: "/v1/sandboxes", access: users, max: 2 << 20,
-		status: http.StatusCreated, summary: "Make a sandbox without a task",
+	register(s, operation.Operation{
+		ID: "create-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes", Access: operation.Users, Max: 2 << 20,
+		Status: http.StatusCreated, Summary: "Make a sandbox without a task",
 	}, s.createSandbox)
-	register(s, operation{
-		id: "list-sandboxes", method: http.MethodGet, path: "/v1/sandboxes", access: users,
-		summary: "List one's own sandboxes; an admin's list has everyone's",
+	register(s, operation.Operation{
+		ID: "list-sandboxes", Method: http.MethodGet, Path: "/v1/sandboxes", Access: operation.Users,
+		Summary: "List one's own sandboxes; an admin's list has everyone's",
 	}, s.listSandboxes)
-	register(s, operation{id: "get-sandbox", method: http.MethodGet, path: "/v1/sandboxes/{id}", access: users, summary: "One sandbox and its commands"}, s.getSandbox)
-	register(s, operation{
-		id: "remove-sandbox", method: http.MethodDelete, path: "/v1/sandboxes/{id}", access: users,
-		summary: "End a sandbox and everything in it",
+	register(s, operation.Operation{ID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Access: operation.Users, Summary: "One sandbox and its commands"}, s.getSandbox)
+	register(s, operation.Operation{
+		ID: "remove-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Access: operation.Users,
+		Summary: "End a sandbox and everything in it",
 	}, s.removeSandbox)
-	register(s, operation{
-		id: "put-files", method: http.MethodPut, path: "/v1/sandboxes/{id}/files", access: users, max: maxTar,
-		body: "application/x-tar", summary: "Unpack a tar stream in a sandbox",
+	register(s, operation.Operation{
+		ID: "put-files", Method: http.MethodPut, Path: "/v1/sandboxes/{id}/files", Access: operation.Users, Max: maxTar,
+		Body: "application/x-tar", Summary: "Unpack a tar stream in a sandbox",
 	}, s.putFiles)
-	register(s, operation{
-		id: "get-files", method: http.MethodGet, path: "/v1/sandboxes/{id}/files", access: users, kind: "application/x-tar",
-		summary: "A file or folder of a sandbox as a tar stream",
+	register(s, operation.Operation{
+		ID: "get-files", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/files", Access: operation.Users, Kind: "application/x-tar",
+		Summary: "A file or folder of a sandbox as a tar stream",
 	}, s.getFiles)
 }
 

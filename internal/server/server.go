@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/strict"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -45,7 +46,7 @@ type Server struct {
 	need          Needs
 	now           func() time.Time
 	api           huma.API
-	operations    []operation
+	door          *operation.Door
 	manual        manual
 	inlineWait    time.Duration // tests make it short
 	handler       http.Handler
@@ -99,6 +100,11 @@ func (s *Server) describe(mux *http.ServeMux) {
 	}
 	config.OpenAPIPath = "" // served below: one form, and made once
 	s.api = humago.New(mux, config)
+	s.door = &operation.Door{API: s.api, Identities: s.identities, Failed: s.logFailure, Refused: s.writeProblem, Seen: func(ctx context.Context, user string) {
+		if note, ok := ctx.Value(seenKey{}).(*seen); ok {
+			note.user = user
+		}
+	}}
 	s.describeInstallation()
 	s.describeTasks()
 	s.describeOutputs()
@@ -110,6 +116,9 @@ func (s *Server) describe(mux *http.ServeMux) {
 	s.describePolicies()
 	s.describeAgents()
 	s.describeDenials()
+	for _, desk := range s.need.Desks {
+		desk.Describe(s.door)
+	}
 	// huma documents its own error type although no answer has it.
 	schemas := s.api.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel")
@@ -127,12 +136,12 @@ func (s *Server) describe(mux *http.ServeMux) {
 // workersOnly asks for a worker's token before the tunnel is opened.
 func (s *Server) workersOnly(tunnel http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, err := s.verify(r.Context(), r.Header.Get("Authorization"), []identity.Role{identity.Worker})
+		p, err := s.door.Verify(r.Context(), r.Header.Get("Authorization"), []identity.Role{identity.Worker})
 		if err != nil {
 			s.writeProblem(w, r, err)
 			return
 		}
-		tunnel.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
+		tunnel.ServeHTTP(w, r.WithContext(operation.As(r.Context(), p)))
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/paced"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
@@ -30,39 +31,39 @@ import (
 const maxBundle = 1 << 30
 
 func (s *Server) describeTasks() {
-	register(s, operation{
-		id: "upload-bundle", method: http.MethodPost, path: "/v1/bundles", access: users, max: maxBundle,
-		body: "application/x-git-bundle", status: http.StatusCreated, summary: "Upload a git bundle for tasks to work on",
+	register(s, operation.Operation{
+		ID: "upload-bundle", Method: http.MethodPost, Path: "/v1/bundles", Access: operation.Users, Max: maxBundle,
+		Body: "application/x-git-bundle", Status: http.StatusCreated, Summary: "Upload a git bundle for tasks to work on",
 	}, s.uploadBundle)
-	register(s, operation{
-		id: "create-task", method: http.MethodPost, path: "/v1/tasks", access: users, max: 4 << 20,
-		status: http.StatusCreated, summary: "Ask for a task; 200 when the idempotency key made it before",
+	register(s, operation.Operation{
+		ID: "create-task", Method: http.MethodPost, Path: "/v1/tasks", Access: operation.Users, Max: 4 << 20,
+		Status: http.StatusCreated, Summary: "Ask for a task; 200 when the idempotency key made it before",
 	}, s.createTask)
-	register(s, operation{id: "list-tasks", method: http.MethodGet, path: "/v1/tasks", access: users, summary: "List tasks, newest first"}, s.listTasks)
-	register(s, operation{id: "get-task", method: http.MethodGet, path: "/v1/tasks/{id}", access: users, summary: "One task and what became of it"}, s.getTask)
-	register(s, operation{
-		id: "cancel-task", method: http.MethodPost, path: "/v1/tasks/{id}/cancel", access: users,
-		status: http.StatusAccepted, summary: "Ask for a task's end",
+	register(s, operation.Operation{ID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Access: operation.Users, Summary: "List tasks, newest first"}, s.listTasks)
+	register(s, operation.Operation{ID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{id}", Access: operation.Users, Summary: "One task and what became of it"}, s.getTask)
+	register(s, operation.Operation{
+		ID: "cancel-task", Method: http.MethodPost, Path: "/v1/tasks/{id}/cancel", Access: operation.Users,
+		Status: http.StatusAccepted, Summary: "Ask for a task's end",
 	}, s.cancelTask)
-	register(s, operation{
-		id: "watch-task", method: http.MethodGet, path: "/v1/tasks/{id}/events", access: users, kind: "text/event-stream",
-		summary: "What happens to a task, as server-sent events; ends with an event of type end when the task has ended",
+	register(s, operation.Operation{
+		ID: "watch-task", Method: http.MethodGet, Path: "/v1/tasks/{id}/events", Access: operation.Users, Kind: "text/event-stream",
+		Summary: "What happens to a task, as server-sent events; ends with an event of type end when the task has ended",
 	}, s.watchTask)
-	register(s, operation{
-		id: "read-log", method: http.MethodGet, path: "/v1/tasks/{id}/logs", access: users, kind: "application/octet-stream",
-		summary: "The log of one stage",
+	register(s, operation.Operation{
+		ID: "read-log", Method: http.MethodGet, Path: "/v1/tasks/{id}/logs", Access: operation.Users, Kind: "application/octet-stream",
+		Summary: "The log of one stage",
 	}, s.readLog)
-	register(s, operation{
-		id: "get-receipt", method: http.MethodGet, path: "/v1/tasks/{id}/receipt", access: users, kind: "application/json",
-		summary: "The signed receipt of a task that has ended",
+	register(s, operation.Operation{
+		ID: "get-receipt", Method: http.MethodGet, Path: "/v1/tasks/{id}/receipt", Access: operation.Users, Kind: "application/json",
+		Summary: "The signed receipt of a task that has ended",
 	}, s.getReceipt)
-	register(s, operation{
-		id: "agent-events", method: http.MethodGet, path: "/v1/tasks/{id}/agent", access: users,
-		summary: "What a task's agent said and did",
+	register(s, operation.Operation{
+		ID: "agent-events", Method: http.MethodGet, Path: "/v1/tasks/{id}/agent", Access: operation.Users,
+		Summary: "What a task's agent said and did",
 	}, s.listAgentEvents)
-	register(s, operation{
-		id: "list-egress", method: http.MethodGet, path: "/v1/tasks/{id}/egress", access: users,
-		summary: "What the gateway decided for a task's sandboxes",
+	register(s, operation.Operation{
+		ID: "list-egress", Method: http.MethodGet, Path: "/v1/tasks/{id}/egress", Access: operation.Users,
+		Summary: "What the gateway decided for a task's sandboxes",
 	}, s.listEgress)
 }
 

@@ -30,8 +30,8 @@ func aLease(t testing.TB, s *Store, of task.Task, c task.Credential, id string) 
 
 func leaseOf(of task.Task, c task.Credential, id string) task.Lent {
 	return task.Lent{
-		Lease:        task.Lease{ID: id, Credential: c.Name, Header: c.Header, Prefix: c.Prefix, Placeholder: "placeholder" + id, Hosts: c.Hosts, Ports: c.Ports, Methods: c.Methods, Paths: c.Paths},
-		CredentialID: c.ID, Kind: c.Kind, Env: c.Env, Task: of.ID, Attempt: 2, Stage: task.Agent, Sandbox: "sb-" + of.ID[2:], Count: 1, From: time.Unix(100, 0).UTC(),
+		Lease:        task.Lease{ID: id, Credential: c.Name, Kind: c.Kind, Header: c.Header, Prefix: c.Prefix, Placeholder: "placeholder" + id, Hosts: c.Hosts, Ports: c.Ports, Methods: c.Methods, Paths: c.Paths},
+		CredentialID: c.ID, Env: c.Env, Task: of.ID, Attempt: 2, Stage: task.Agent, Sandbox: "sb-" + of.ID[2:], Count: 1, From: time.Unix(100, 0).UTC(),
 	}
 }
 

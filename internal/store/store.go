@@ -18,6 +18,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/store/table"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -159,4 +160,9 @@ func (s *Store) migrate(ctx context.Context, db *sql.DB) error {
 	}
 	_, err = p.Up(ctx)
 	return err
+}
+
+// Base is what packages of rows beneath this one work on.
+func (s *Store) Base() table.Base {
+	return table.Base{Write: s.write, Read: s.read, Now: s.now, Change: s.change, Emit: s.emit, Failure: s.failure}
 }

@@ -2,30 +2,44 @@ package task
 
 import "time"
 
-// KindHeader is a credential that one request header carries as it is. It is
-// the only kind now.
-const KindHeader = "header"
+// The kinds of credentials: how a value comes about and how a request carries it.
+const (
+	KindHeader    = "header"           // one header field carries it as it is
+	KindQuery     = "query"            // one parameter of the query does
+	KindBasic     = "basic"            // Basic (RFC 7617), with a user name that is no secret
+	KindGit       = "git"              // Basic, for git over https
+	KindGitHubApp = "github-app"       // installation tokens, minted a lease, narrowed to a repository
+	KindOAuth     = "oauth"            // OAuth 2.0 client credentials (RFC 6749 §4.4)
+	KindExchange  = "token-exchange"   // OAuth 2.0 token exchange (RFC 8693), of the run's own token
+	KindAWS       = "aws"              // requests are signed again (AWS Signature Version 4)
+	KindAWSWeb    = "aws-web-identity" // the same, with keys that STS gives for the run's own token
+	KindPostgres  = "postgres"         // a login of PostgreSQL
+	KindOIDC      = "oidc"             // the run's own token, minted a request
+)
 
 // Credential is what is known of a credential of the vault, without its value:
 // whose it is, how it is carried, and what it is bound to. Nothing but Used and
 // Revoked changes after it was added.
 type Credential struct {
-	ID       string     `json:"id"` // "c-" and 16 characters of lowercase base32
-	Name     string     `json:"name"`
-	Owner    string     `json:"owner"`
-	Shared   bool       `json:"shared,omitempty"` // everyone's tasks may use it
-	Kind     string     `json:"kind"`
-	Header   string     `json:"header"`           // canonical
-	Prefix   string     `json:"prefix,omitempty"` // before the value in the header
-	Hosts    []string   `json:"hosts"`            // patterns as in Rule; never empty
-	Ports    []uint16   `json:"ports"`            // never empty
-	Methods  []string   `json:"methods,omitempty"`
-	Paths    []string   `json:"paths,omitempty"`
-	Env      string     `json:"env,omitempty"`   // the variable that gets the placeholder; empty: none
-	Shape    string     `json:"shape,omitempty"` // what the placeholder begins with, such as "sk-ant-api03-"
-	Created  time.Time  `json:"created"`
-	LastUsed *time.Time `json:"lastUsed,omitempty"` // lent to a gateway or to our own loop
-	Revoked  *time.Time `json:"revoked,omitempty"`
+	ID      string   `json:"id"` // "c-" and 16 characters of lowercase base32
+	Name    string   `json:"name"`
+	Owner   string   `json:"owner"`
+	Shared  bool     `json:"shared,omitempty"` // everyone's tasks may use it
+	Kind    string   `json:"kind"`
+	Header  string   `json:"header"`           // canonical
+	Prefix  string   `json:"prefix,omitempty"` // before the value in the header
+	Hosts   []string `json:"hosts"`            // patterns as in Rule; never empty
+	Ports   []uint16 `json:"ports"`            // never empty
+	Methods []string `json:"methods,omitempty"`
+	Paths   []string `json:"paths,omitempty"`
+	// Settings are what its kind needs besides, by name, such as "user" or
+	// "region"; package credential says which. Never secret.
+	Settings map[string]string `json:"settings,omitempty"`
+	Env      string            `json:"env,omitempty"`   // the variable that gets the placeholder; empty: none
+	Shape    string            `json:"shape,omitempty"` // what the placeholder begins with, such as "sk-ant-api03-"
+	Created  time.Time         `json:"created"`
+	LastUsed *time.Time        `json:"lastUsed,omitempty"` // lent to a gateway or to our own loop
+	Revoked  *time.Time        `json:"revoked,omitempty"`
 }
 
 // CredentialRequest asks for a credential. Provider, when not empty, is a name
@@ -42,6 +56,8 @@ type CredentialRequest struct {
 	Methods  []string // empty: any
 	Paths    []string // empty: any
 	Env      string   // the variable for the placeholder; empty: none
+	Kind     string   // empty: KindHeader
+	Settings map[string]string
 	Value    Secret
 }
 
@@ -55,7 +71,6 @@ func (c Credential) UsableBy(user string) bool {
 type Lent struct {
 	Lease
 	CredentialID string    `json:"credentialId"`
-	Kind         string    `json:"kind"`
 	Env          string    `json:"env,omitempty"` // the variable that gets the placeholder
 	Task         string    `json:"task"`
 	Attempt      int       `json:"attempt"`

@@ -75,13 +75,16 @@ type Grant struct {
 // Lease lends one credential to one stage of one sandbox. It never holds the
 // real value: who may use it asks the control plane for it by ID.
 type Lease struct {
-	ID          string   `json:"id"` // "l-" and 16 characters of lowercase base32
-	Credential  string   `json:"credential"`
-	Header      string   `json:"header"`           // canonical name of the header that carries it, such as "X-Api-Key"
-	Prefix      string   `json:"prefix,omitempty"` // before the value in the header, such as "Bearer "
-	Placeholder string   `json:"placeholder"`      // what the sandbox sees instead of the value
-	Hosts       []string `json:"hosts"`            // what the credential itself is bound to, patterns as in Rule; empty: nothing
-	Ports       []uint16 `json:"ports"`
-	Methods     []string `json:"methods,omitempty"` // empty: any
-	Paths       []string `json:"paths,omitempty"`   // empty: any
+	ID         string `json:"id"` // "l-" and 16 characters of lowercase base32
+	Credential string `json:"credential"`
+	Kind       string `json:"kind,omitempty"` // empty, as in leases of before there were others: KindHeader
+	// Settings are those of the credential that whoever uses the lease needs.
+	Settings    map[string]string `json:"settings,omitempty"`
+	Header      string            `json:"header"`           // canonical name of the header that carries it, such as "X-Api-Key"
+	Prefix      string            `json:"prefix,omitempty"` // before the value in the header, such as "Bearer "
+	Placeholder string            `json:"placeholder"`      // what the sandbox sees instead of the value
+	Hosts       []string          `json:"hosts"`            // what the credential itself is bound to, patterns as in Rule; empty: nothing
+	Ports       []uint16          `json:"ports"`
+	Methods     []string          `json:"methods,omitempty"` // empty: any
+	Paths       []string          `json:"paths,omitempty"`   // empty: any
 }

@@ -24,6 +24,8 @@ const (
 	InfraExhausted       Reason = "infra.exhausted" // every attempt ended with infra.*
 	InfraVault           Reason = "infra.vault"     // the vault's key is lost or another one, or a row of the vault was altered; a person must mend it
 
+	InfraCredential Reason = "infra.credential_provider" // who mints a credential (a forge, an identity provider, a cloud) does not answer, or answers garbage
+
 	// Input: the request cannot be carried out as it stands.
 	InputInvalid    Reason = "input.invalid"      // a field is wrong; the text names it
 	InputPolicy     Reason = "input.policy"       // the policy file is wrong; the text names line and field
@@ -44,6 +46,7 @@ const (
 	LimitInodes      Reason = "limit.inodes"   // files, folders and links
 	LimitFiles       Reason = "limit.files"    // open files of a process
 	LimitTurns       Reason = "limit.turns"    // turns of an agent's loop
+	LimitSpend       Reason = "limit.spend"    // the budget of tokens or money is used up
 	LimitRequests    Reason = "limit.requests" // asked more often than allowed; wait and ask again
 
 	// Policy.
@@ -52,6 +55,7 @@ const (
 	PolicyNameMismatch Reason = "policy.name_mismatch" // the names (address, SNI, Host) disagree
 	PolicyProtocol     Reason = "policy.protocol"      // a protocol that is not policed (UDP, QUIC, ICMP)
 	PolicyCredential   Reason = "policy.credential"    //nolint:gosec // G101: a reason code: a credential that is not lent to this use, or another one in its place
+	PolicyModel        Reason = "policy.model"         // a model that is not among those allowed
 	PolicyFiles        Reason = "policy.files"         // a path of the workspace that may not be written or read
 	PolicyCeiling      Reason = "policy.ceiling"       // the request asks for more than a higher layer allows
 	EgressUnresolved   Reason = "egress.unresolved"    // allowed, but the name has no address outside
@@ -71,7 +75,8 @@ const (
 	PatchFailed    Reason = "verify.patch"     // the patch does not apply to a clean checkout
 	WorkspaceGone  Reason = "export.workspace" // the agent removed the workspace's repository or made it unreadable
 
-	ApprovalExpired Reason = "approval.expired"
+	ApprovalExpired Reason = "approval.expired" // nobody answered in time
+	ApprovalDenied  Reason = "approval.denied"  // a person said no
 	Cancelled       Reason = "cancelled"
 )
 

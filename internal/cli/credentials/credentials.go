@@ -42,6 +42,7 @@ func invalid(format string, args ...any) error {
 
 func (h Host) add() *cobra.Command {
 	var req api.CredentialRequest
+	var settings []string
 	var ports []int
 	var file string
 	cmd := &cobra.Command{
@@ -64,10 +65,22 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 			if len(req.Hosts) == 0 && req.Provider == "" {
 				return invalid("--host: a credential must be bound to the hosts it is for; give --host, or --provider")
 			}
+			for _, text := range settings {
+				name, value, ok := strings.Cut(text, "=")
+				if _, twice := req.Settings[name]; !ok || name == "" || twice {
+					return invalid("--set %q: must be NAME=TEXT, each name once", text)
+				}
+				if req.Settings == nil {
+					req.Settings = map[string]string{}
+				}
+				req.Settings[name] = value
+			}
 			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				var err error
-				if req.Value, err = h.value(ctx, file); err != nil {
-					return err
+				if !minted(req.Kind) {
+					if req.Value, err = h.value(ctx, file); err != nil {
+						return err
+					}
 				}
 				made, err := c.AddCredential(ctx, req)
 				if err != nil {
@@ -76,7 +89,7 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 				if h.JSON() {
 					return h.Print(made)
 				}
-				fmt.Fprintf(h.Out, "credential %s: %s to %s\n", show.Line(made.Name), show.Line(made.Header), show.Line(binding(made)))
+				fmt.Fprintf(h.Out, "credential %s: %s to %s\n", show.Line(made.Name), show.Line(carrying(made)), show.Line(binding(made)))
 				return nil
 			})
 		},
@@ -88,12 +101,26 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 	f.StringArrayVar(&req.Paths, "path", nil, "`path` of requests that may carry it, \"*\" for one segment, a last \"**\" for any rest; may be repeated (default any)")
 	f.StringVar(&req.Header, "header", "", "`header` that carries it (default Authorization)")
 	f.StringVar(&req.Prefix, "prefix", "", "`text` before the value in the header (default \"Bearer \" where the header is not given)")
+	f.StringVar(&req.Kind, "kind", "", "`kind`: how requests carry it, or how it is made (default header; docs/credentials.md lists them)")
+	f.StringArrayVar(&settings, "set", nil, "`name=text` of a setting that the kind needs; may be repeated")
 	f.StringVar(&req.Env, "env", "", "`variable` that gets the placeholder in the stages it is lent to (default none)")
 	f.StringVar(&req.Provider, "provider", "", "vendor of models whose key it is: anthropic, openai or google; fills the rest")
 	f.StringVar(&req.Owner, "owner", "", "`user` whose tasks may use it (default you)")
 	f.BoolVar(&req.Shared, "shared", false, "everyone's tasks may use it")
 	f.StringVar(&file, "from-file", "", "`file` with the value (default the standard input)")
 	return cmd
+}
+
+// minted says whether a kind of credential is made from nothing but who the run
+// is, so that there is no value to read.
+func minted(kind string) bool { return kind == "oidc" || kind == "aws-web-identity" }
+
+// carrying says how requests carry a credential.
+func carrying(c api.Credential) string {
+	if c.Kind == "header" {
+		return c.Header
+	}
+	return c.Kind
 }
 
 func (h Host) ls() *cobra.Command {
@@ -113,9 +140,9 @@ func (h Host) ls() *cobra.Command {
 				}
 				rows := make([][]string, 0, len(list))
 				for _, c := range list {
-					rows = append(rows, []string{c.Name, c.Owner, state(c), c.Header, binding(c), c.Env, age(&c.Created), age(c.LastUsed)})
+					rows = append(rows, []string{c.Name, c.Owner, state(c), carrying(c), binding(c), c.Env, age(&c.Created), age(c.LastUsed)})
 				}
-				return show.Table(h.Out, []string{"CREDENTIAL", "OWNER", "STATE", "HEADER", "BOUND TO", "VARIABLE", "AGE", "USED"}, rows)
+				return show.Table(h.Out, []string{"CREDENTIAL", "OWNER", "STATE", "KIND", "BOUND TO", "VARIABLE", "AGE", "USED"}, rows)
 			})
 		},
 	}

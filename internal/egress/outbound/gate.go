@@ -5,13 +5,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -116,7 +113,7 @@ func (g *Gate) narrow(rule string) bool {
 func (g *Gate) bound(credential string, q policy.Request) *task.Lease {
 	for i := range g.Grant.Leases {
 		l := &g.Grant.Leases[i]
-		if l.Credential != credential || !carries(l.Header) {
+		if c, ok := carriers()[kindOf(l)]; l.Credential != credential || !ok || !c.knows(l) {
 			continue
 		}
 		var rules []task.Rule
@@ -131,79 +128,20 @@ func (g *Gate) bound(credential string, q policy.Request) *task.Lease {
 	return nil
 }
 
-// carries says whether a header may carry a credential: one that frames the
-// message or is taken off it may not.
-func carries(header string) bool {
-	switch textproto.CanonicalMIMEHeaderKey(header) {
-	case "Host", "Connection", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Expect", "Keep-Alive", "Proxy-Connection":
-		return false
-	}
-	return httpguts.ValidHeaderFieldName(header)
-}
-
-// keyHeaders are those in which servers look for a key. Beside a lent one, a
-// second key could be the agent's own, for an account of somebody else.
-var keyHeaders = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "Private-Token"}
-
 // placed says whether placeholders stand only where the lent value goes, and
 // nothing else stands there.
 func (g *Gate) placed(r *http.Request, lent *task.Lease) bool {
-	if lent != nil {
-		own := textproto.CanonicalMIMEHeaderKey(lent.Header)
-		if values := r.Header[own]; len(values) > 1 || len(values) == 1 && !isPlaceholder(lent, values[0]) {
-			return false
-		}
-		for name := range r.Header {
-			like := textproto.CanonicalMIMEHeaderKey(likeServers(name))
-			if name != own && (like == own || slices.Contains(keyHeaders, like)) {
-				return false
-			}
-		}
+	rest := rest(r)
+	if lent != nil && !carriers()[kindOf(lent)].take(lent, &rest) {
+		return false
 	}
 	for i := range g.Grant.Leases {
-		if l := &g.Grant.Leases[i]; l.Placeholder != "" && misplaced(r, l, lent) {
+		if l := &g.Grant.Leases[i]; l.Placeholder != "" && rest.holds(l.Placeholder) {
 			return false
 		}
 	}
 	return true
 }
-
-// isPlaceholder says whether a header's value is what the sandbox has in place
-// of the credential, with its prefix or alone.
-func isPlaceholder(l *task.Lease, value string) bool {
-	if l.Placeholder == "" {
-		return false
-	}
-	rest, ok := strings.CutSuffix(strings.TrimSpace(value), l.Placeholder)
-	return ok && (rest == "" || strings.EqualFold(rest, l.Prefix))
-}
-
-// misplaced says whether the placeholder of l stands elsewhere in the request's
-// line or header.
-func misplaced(r *http.Request, l, lent *task.Lease) bool {
-	if holds(r.URL.Path, l.Placeholder) || holds(r.URL.RawQuery, l.Placeholder) || holds(r.Host, l.Placeholder) {
-		return true
-	}
-	if q, err := url.QueryUnescape(r.URL.RawQuery); err == nil && holds(q, l.Placeholder) {
-		return true
-	}
-	for name, values := range r.Header {
-		if lent == l && name == textproto.CanonicalMIMEHeaderKey(l.Header) {
-			continue // looked at already
-		}
-		if holds(strings.ToLower(name), strings.ToLower(l.Placeholder)) {
-			return true
-		}
-		for _, v := range values {
-			if holds(v, l.Placeholder) || holds(basic(v), l.Placeholder) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func holds(s, placeholder string) bool { return strings.Contains(s, placeholder) }
 
 // basic decodes what may be Basic credentials (RFC 7617).
 func basic(v string) string {
@@ -240,9 +178,12 @@ func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (Loan, task.Reas
 		}
 		return Loan{}, task.InfraControlAway
 	}
-	text := p.lease.Prefix + value.Reveal()
-	if value.Empty() || !httpguts.ValidHeaderFieldValue(text) || slices.ContainsFunc(g.Grant.Leases, func(l task.Lease) bool { return l.Placeholder == value.Reveal() }) {
+	if value.Empty() || slices.ContainsFunc(g.Grant.Leases, func(l task.Lease) bool { return l.Placeholder == value.Reveal() }) {
 		return Loan{}, task.PolicyCredential
 	}
-	return Loan{header: textproto.CanonicalMIMEHeaderKey(p.lease.Header), text: task.NewSecret(text), value: value}, task.ReasonNone
+	loan := Loan{lease: p.lease, carrier: carriers()[kindOf(p.lease)], value: value}
+	if !loan.carrier.fits(loan.lease, value) {
+		return Loan{}, task.PolicyCredential
+	}
+	return loan, task.ReasonNone
 }

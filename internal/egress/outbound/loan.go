@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // mark stands for a value that is taken out of what a far side sent back.
@@ -17,16 +19,18 @@ const mark = "[sealed]"
 
 // Loan is a value that was lent to one request. The zero Loan lends nothing.
 type Loan struct {
-	header string
-	text   Secret // of the header
-	value  Secret
+	lease   *task.Lease
+	carrier carrier // nil lends nothing
+	value   Secret
 }
 
-// Set puts what is lent into the header that goes out.
-func (l Loan) Set(h http.Header) {
-	if l.header != "" {
-		h[l.header] = []string{l.text.Reveal()}
+// Apply puts what is lent into the request that goes out. An error means that
+// it must not go; it never holds the value.
+func (l Loan) Apply(out *http.Request) error {
+	if l.carrier == nil {
+		return nil
 	}
+	return l.carrier.put(l.lease, l.value, out)
 }
 
 // errFar stands for an error that may quote what a far side sent.

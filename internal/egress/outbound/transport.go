@@ -184,21 +184,24 @@ func (t *Transport) admit(r *http.Request) (*exchange, error) {
 		e.end(0, reason)
 		return nil, e.failure(reason, nil)
 	}
-	e.prepare(r, loan)
+	if err := e.prepare(r, loan); err != nil {
+		e.end(0, task.PolicyCredential)
+		return nil, e.failure(task.PolicyCredential, err)
+	}
 	return e, nil
 }
 
 // prepare makes the request that goes out: only it ever has the value.
-func (e *exchange) prepare(r *http.Request, loan Loan) {
+func (e *exchange) prepare(r *http.Request, loan Loan) error {
 	e.loan = loan
 	e.out = r.Clone(context.WithValue(r.Context(), exchangeKey{}, e))
 	if e.out.Header == nil {
 		e.out.Header = make(http.Header)
 	}
-	loan.Set(e.out.Header)
 	if r.Body != nil && r.Body != http.NoBody {
 		e.out.Body = &question{ReadCloser: r.Body, exchange: e}
 	}
+	return loan.Apply(e.out)
 }
 
 // refuse records a refusal before anything was asked for outside.

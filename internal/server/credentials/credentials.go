@@ -84,7 +84,7 @@ func (d *Desk) Add(ctx context.Context, who identity.Principal, r api.Credential
 	}
 	c, err := d.Vault.Add(ctx, task.CredentialRequest{
 		Name: r.Name, Owner: owner, Shared: r.Shared, Provider: r.Provider, Header: r.Header, Prefix: r.Prefix,
-		Hosts: r.Hosts, Ports: r.Ports, Methods: r.Methods, Paths: r.Paths, Env: r.Env, Value: task.NewSecret(r.Value),
+		Hosts: r.Hosts, Ports: r.Ports, Methods: r.Methods, Paths: r.Paths, Env: r.Env, Kind: r.Kind, Settings: r.Settings, Value: task.NewSecret(r.Value),
 	}, who.User)
 	if err != nil {
 		return api.Credential{}, err
@@ -183,7 +183,7 @@ func (d *Desk) Of(ctx context.Context, taskID string) ([]api.Lease, error) {
 	out := make([]api.Lease, 0, len(list))
 	for _, l := range list {
 		out = append(out, api.Lease{
-			ID: l.ID, Credential: l.Credential, Kind: l.Kind, Header: l.Header, Hosts: some(l.Hosts), Ports: some(l.Ports),
+			ID: l.ID, Credential: l.Credential, Kind: l.Kind, Settings: l.Settings, Header: l.Header, Hosts: some(l.Hosts), Ports: some(l.Ports),
 			Methods: some(l.Methods), Paths: some(l.Paths), Stage: string(l.Stage), Attempt: l.Attempt, Sandbox: l.Sandbox,
 			From: l.From, Until: l.Until, Ended: l.Ended,
 		})
@@ -228,7 +228,7 @@ func reason(err error) task.Reason {
 
 func wire(c task.Credential) api.Credential {
 	return api.Credential{
-		Name: c.Name, Owner: c.Owner, Shared: c.Shared, Kind: c.Kind, Header: c.Header, Prefix: c.Prefix,
+		Name: c.Name, Owner: c.Owner, Shared: c.Shared, Kind: c.Kind, Settings: c.Settings, Header: c.Header, Prefix: c.Prefix,
 		Hosts: some(c.Hosts), Ports: some(c.Ports), Methods: some(c.Methods), Paths: some(c.Paths), Env: c.Env,
 		Created: c.Created, LastUsed: c.LastUsed, Revoked: c.Revoked,
 	}

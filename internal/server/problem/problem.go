@@ -23,15 +23,15 @@ func statusOf(r task.Reason) int {
 		return http.StatusUnauthorized
 	case task.InputNotFound:
 		return http.StatusNotFound
-	case task.InputConflict, task.Cancelled, task.ApprovalExpired:
+	case task.InputConflict, task.Cancelled, task.ApprovalExpired, task.ApprovalDenied:
 		return http.StatusConflict
 	case task.InputInvalid, task.InputPolicy, task.InputRepository:
 		return http.StatusUnprocessableEntity
 	case task.LimitSize:
 		return http.StatusRequestEntityTooLarge
-	case task.LimitTime, task.LimitMemory, task.LimitPIDs, task.LimitDisk, task.LimitOutput, task.LimitNames, task.LimitConnections, task.LimitInodes, task.LimitFiles, task.LimitTurns:
+	case task.LimitTime, task.LimitMemory, task.LimitPIDs, task.LimitDisk, task.LimitOutput, task.LimitNames, task.LimitConnections, task.LimitInodes, task.LimitFiles, task.LimitTurns, task.LimitSpend:
 		return http.StatusConflict
-	case task.PolicyDenied, task.PolicyAddress, task.PolicyNameMismatch, task.PolicyProtocol, task.PolicyCredential, task.PolicyFiles, task.PolicyCeiling:
+	case task.PolicyDenied, task.PolicyAddress, task.PolicyNameMismatch, task.PolicyProtocol, task.PolicyCredential, task.PolicyFiles, task.PolicyCeiling, task.PolicyModel:
 		return http.StatusForbidden
 	case task.EgressUnresolved, task.EgressUnreachable, task.EgressUntrusted:
 		return http.StatusFailedDependency
@@ -39,7 +39,7 @@ func statusOf(r task.Reason) int {
 		return http.StatusUnprocessableEntity
 	case task.InfraSandboxLost:
 		return http.StatusGone
-	case task.InfraWorkerLost, task.InfraEgressAway, task.InfraEgressRestarted, task.InfraControlAway:
+	case task.InfraWorkerLost, task.InfraEgressAway, task.InfraEgressRestarted, task.InfraControlAway, task.InfraCredential:
 		return http.StatusServiceUnavailable
 	case task.InfraStorage:
 		return http.StatusInsufficientStorage
