@@ -102,4 +102,6 @@ type LeaseUse struct {
 	Stage   StageName
 	Sandbox string
 	Who     string // the task's requester
+	// Identity is for which audiences the stage has tokens of its run's identity.
+	Identity []Identity
 }
