@@ -128,6 +128,11 @@ func pathsOverlap(a, b string) bool {
 
 // conflicts reports rules of one stage that can't both hold.
 func (r *reader) conflicts(rules []lined) {
+	for _, rule := range rules {
+		if rule.Protocol == task.ProtocolPostgres && rule.Credential == "" {
+			r.add(at(r.name, rule.line, join(rule.ID, "credential"), "is missing: with protocol postgres the gateway logs in; name the credential, or write protocol: tcp for connections that nobody looks into"))
+		}
+	}
 	for _, c := range conflicts(rules) {
 		r.add(at(r.name, c.b.line, c.b.ID, c.text))
 	}
@@ -142,12 +147,14 @@ type conflict struct {
 // as many as pairs.
 func conflicts(rules []lined) []conflict {
 	var found []conflict
-	var lending, splicing, seeing []lined
+	var lending, splicing, seeing, logins []lined
 	for _, rule := range rules {
 		if rule.Credential != "" {
 			lending = append(lending, rule)
 		}
-		if rule.Requests() {
+		if rule.Protocol == task.ProtocolPostgres {
+			logins = append(logins, rule)
+		} else if rule.Requests() {
 			seeing = append(seeing, rule)
 		} else if rule.Protocol != "" {
 			splicing = append(splicing, rule)
@@ -155,6 +162,18 @@ func conflicts(rules []lined) []conflict {
 	}
 	for i, b := range lending {
 		for _, a := range lending[:i] {
+			if (a.Protocol == task.ProtocolPostgres) != (b.Protocol == task.ProtocolPostgres) {
+				continue // below
+			}
+			if text := clash(a, b); text != "" {
+				if found = append(found, conflict{a, b, text}); len(found) == maxErrors {
+					return found
+				}
+			}
+		}
+	}
+	for _, b := range logins {
+		for _, a := range slices.Concat(splicing, seeing) {
 			if text := clash(a, b); text != "" {
 				if found = append(found, conflict{a, b, text}); len(found) == maxErrors {
 					return found
@@ -178,7 +197,15 @@ func conflicts(rules []lined) []conflict {
 // credentials to the same request, or b wants that nobody sees the requests
 // that a is about. "" when they can.
 func clash(a, b lined) string {
-	switch {
+	switch logins := a.Protocol == task.ProtocolPostgres; {
+	case logins != (b.Protocol == task.ProtocolPostgres):
+		if spoken(&a.Rule) != "" && spoken(&b.Rule) != "" && hostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
+			return fmt.Sprintf("wants protocol %s where %s wants %s; nothing passes beside a login of PostgreSQL: leave one of them out", spoken(&b.Rule), a.stands(), spoken(&a.Rule))
+		}
+	case logins:
+		if a.Credential != b.Credential && overlap(&a.Rule, &b.Rule) {
+			return fmt.Sprintf("lends %q where %s lends %q; a stage logs in to a server with one credential", b.Credential, a.stands(), a.Credential)
+		}
 	case a.Credential != "" && b.Credential != "":
 		if a.Credential != b.Credential && overlap(&a.Rule, &b.Rule) {
 			return fmt.Sprintf("lends %q to requests to which %s lends %q; tell them apart by methods or paths, or use one credential", b.Credential, a.stands(), a.Credential)

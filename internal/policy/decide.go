@@ -20,7 +20,8 @@ type Use struct {
 // when a rule's host or host pattern and ports stand for it; everything else,
 // the zero grant and a use that names both or neither of name and address
 // included, is denied. Where any such rule is about requests, Inspect says that
-// each request must be decided by DecideRequest.
+// each request must be decided by DecideRequest. A rule for PostgreSQL decides
+// alone.
 func Decide(grant task.Grant, use Use) task.Decision {
 	return decide(candidates(grant.Rules, use))
 }
@@ -52,7 +53,11 @@ func candidates(rules []task.Rule, use Use) iter.Seq[*task.Rule] {
 func decide(rules iter.Seq[*task.Rule]) task.Decision {
 	d := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}
 	anyProtocol := false
+	var login *task.Rule
 	for rule := range rules {
+		if login == nil && rule.Protocol == task.ProtocolPostgres {
+			login = rule
+		}
 		if d.Verdict != task.Allowed {
 			d = task.Decision{Verdict: task.Allowed, Rule: rule.ID}
 		}
@@ -63,6 +68,13 @@ func decide(rules iter.Seq[*task.Rule]) task.Decision {
 			anyProtocol = true
 		case !slices.Contains(d.Protocols, spoken(rule)):
 			d.Protocols = append(d.Protocols, spoken(rule))
+		}
+	}
+	if login != nil {
+		// Beside a login of ours no other bytes may reach the server.
+		return task.Decision{
+			Verdict: task.Allowed, Rule: login.ID, Private: d.Private,
+			Protocols: []string{task.ProtocolPostgres}, Credential: login.Credential,
 		}
 	}
 	if anyProtocol {

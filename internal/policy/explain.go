@@ -140,6 +140,8 @@ func ruleNote(grant task.Grant, rule task.Rule) string {
 	switch {
 	case rule.Requests():
 		notes = append(notes, "inspected: TLS ends at the gateway, and each request is decided")
+	case rule.Protocol == task.ProtocolPostgres:
+		notes = append(notes, "TLS ends at the gateway, which logs in with the credential; statements are not looked into")
 	case inspected:
 		notes = append(notes, "inspected where another rule is about requests; "+SplicingTrusts)
 	case rule.Protocol == task.ProtocolTCP:

@@ -59,7 +59,7 @@ func TestRulesThatCannotMatch(t *testing.T) {
 		"{host: a.test, paths: ['/a?x=1']}":                                    "without query",
 		"{host: a.test, paths: ['/a*']}":                                       "stands for a whole segment",
 		"{host: a.test, paths: ['/**/a']}":                                     "only at the end",
-		"{host: a.test, protocol: udp}":                                        "\"udp\" is not one of tls, http, tcp",
+		"{host: a.test, protocol: udp}":                                        "\"udp\" is not one of tls, http, tcp, postgres",
 		"{host: a.test, credential: 'a b'}":                                    "is not the name of a credential",
 		"{host: '*'}":                                                          "is not a pattern",
 		"{host: '**'}":                                                         "is not a pattern",
@@ -72,8 +72,15 @@ func TestRulesThatCannotMatch(t *testing.T) {
 		"{host: '*.*.example.com'}":                                            "is not a pattern",
 		"{host: a.test, method: GET}":                                          "unknown field; known here: credential, host, methods, paths, ports, protocol",
 		"{host: a.test, credential: k}\n      - {host: a.test, credential: l}": "line 6: agent.network.allow[1]: lends \"l\" to requests to which agent.network.allow[0] (line 5) lends \"k\"",
-		"{host: '*.a.example.com', credential: k}\n      - {host: b.a.example.com, credential: l, methods: [GET]}": "lends \"l\"",
-		"{host: a.test, methods: [GET]}\n      - {host: a.test, protocol: tls}":                                    "wants protocol tls",
+		"{host: '*.a.example.com', credential: k}\n      - {host: b.a.example.com, credential: l, methods: [GET]}":                          "lends \"l\"",
+		"{host: a.test, methods: [GET]}\n      - {host: a.test, protocol: tls}":                                                             "wants protocol tls",
+		"{host: a.test, protocol: postgres}":                                                                                                "agent.network.allow[0].credential: is missing",
+		"{host: a.test, protocol: postgres, credential: k, methods: [GET]}":                                                                 "methods: can't apply with protocol postgres",
+		"{host: a.test, protocol: postgres, credential: k, paths: [/db]}":                                                                   "paths: can't apply with protocol postgres",
+		"{host: a.test, protocol: postgres, credential: k}\n      - {host: a.test, protocol: tcp, ports: [5432]}":                           "wants protocol postgres where agent.network.allow[1] (line 6) wants tcp",
+		"{host: a.test, protocol: postgres, credential: k}\n      - {host: a.test, ports: [5432], paths: [/x]}":                             "wants protocol postgres where agent.network.allow[1] (line 6) wants http",
+		"{host: a.test, protocol: postgres, credential: k}\n      - {host: a.test, ports: [5432], credential: k}":                           "wants protocol postgres",
+		"{host: a.test, protocol: postgres, credential: k}\n      - {host: a.test, protocol: postgres, ports: [5432, 5433], credential: l}": "a stage logs in to a server with one credential",
 	} {
 		_, err := Compile(task.Spec{Policy: allow("agent", "      - "+rule+"\n")}, task.Layers{})
 		wantFailure(t, err, task.InputPolicy, "policy line ", want)
@@ -85,6 +92,9 @@ func TestRulesThatCannotMatch(t *testing.T) {
 		"{host: a.test, credential: k}\n      - {host: a.test, credential: l, ports: [8443]}",
 		"{host: a.test, credential: k}\n      - {host: a.test}",
 		"{host: 192.0.2.7, protocol: tcp}",
+		"{host: a.test, protocol: postgres, credential: k}\n      - {host: a.test, protocol: tls}",
+		"{host: a.test, protocol: postgres, credential: k}\n      - {host: '*.test.example', ports: [5432]}\n      - {host: a.test, ports: [5432]}",
+		"{host: a.test, protocol: postgres, credential: k}\n      - {host: b.test, protocol: postgres, credential: l}",
 	} {
 		compiled(t, task.Spec{Policy: allow("agent", "      - "+rule+"\n")}, task.Layers{})
 	}
@@ -401,5 +411,36 @@ func TestOperatorFile(t *testing.T) {
 	}
 	if d := Decide(compiled(t, task.Spec{}, private).Grant("", task.Agent, ""), Use{Name: "db.corp.example", Port: 5432}); d.Verdict != task.Denied {
 		t.Errorf("what the operator opens is not asked for: %+v", d)
+	}
+}
+
+// A rule for PostgreSQL is for its own port, and a ceiling may be about it.
+func TestPostgresRules(t *testing.T) {
+	spec := task.Spec{Policy: allow("agent", "      - {host: db.test, protocol: postgres, credential: k}\n")}
+	for ceiling, ok := range map[string]bool{
+		"{network: {allow: [{host: db.test, protocol: postgres}]}}": true,
+		"{network: {allow: [{host: db.test, ports: [5432]}]}}":      true,
+		"{splice: forbid}": true,
+		"{network: {allow: [{host: db.test, protocol: postgres, ports: [5433]}]}}":   false,
+		"{network: {allow: [{host: db.test, ports: [5432], protocol: tcp}]}}":        false,
+		"{network: {allow: [{host: db.test, protocol: postgres}]}, credentials: []}": false,
+	} {
+		plan, err := Compile(spec, task.Layers{Operator: "version: 1\nceiling: " + ceiling + "\n"})
+		if !ok {
+			wantFailure(t, err, task.PolicyCeiling)
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", ceiling, err)
+			continue
+		}
+		rule := plan.Rules[task.Agent][0]
+		if !slices.Equal(rule.Ports, []uint16{5432}) || rule.Requests() {
+			t.Errorf("%+v", rule)
+		}
+		d := Decide(plan.Grant("t", task.Agent, "s"), Use{Name: "db.test", Port: 5432})
+		if d.Verdict != task.Allowed || d.Credential != "k" || d.Inspect {
+			t.Errorf("%+v", d)
+		}
 	}
 }

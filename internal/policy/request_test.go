@@ -74,6 +74,12 @@ func TestDecideMergesRules(t *testing.T) {
 			{ID: "a", Host: "a.test", Ports: p, Protocol: "tls"},
 			{ID: "b", Host: "a.test", Ports: []uint16{80}, Paths: []string{"/"}},
 		}, false, []string{"tls"}},
+		{"a login is alone", []task.Rule{
+			{ID: "b", Host: "*.test", Ports: p},
+			{ID: "a", Host: "a.test", Ports: p, Protocol: "postgres", Credential: "k"},
+			{ID: "c", Host: "a.test", Ports: p, Methods: []string{"GET"}},
+			{ID: "d", Host: "a.test", Ports: p, Protocol: "tcp"},
+		}, false, []string{"postgres"}},
 	} {
 		got := Decide(task.Grant{Rules: c.rules}, Use{Name: "a.test", Port: 443})
 		if got.Verdict != task.Allowed || got.Rule != "a" || got.Inspect != c.inspect || !slices.Equal(got.Protocols, c.protocols) {

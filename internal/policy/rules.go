@@ -35,7 +35,7 @@ func (r *reader) rules(n *yaml.Node, path string) []lined {
 
 func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 	before := r.wrong
-	rule := task.Rule{ID: r.id(path), Layer: r.layer, Ports: []uint16{443}}
+	rule := task.Rule{ID: r.id(path), Layer: r.layer}
 	r.fields(n, path, map[string]func(*yaml.Node, string){
 		"host":       func(n *yaml.Node, p string) { rule.Host = r.host(n, p) },
 		"ports":      func(n *yaml.Node, p string) { rule.Ports = r.ports(n, p) },
@@ -44,11 +44,20 @@ func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 		"paths":      func(n *yaml.Node, p string) { rule.Paths = r.paths(n, p) },
 		"credential": func(n *yaml.Node, p string) { rule.Credential = r.credential(n, p) },
 	})
+	if rule.Ports == nil && r.wrong == before {
+		rule.Ports = []uint16{443}
+		if rule.Protocol == task.ProtocolPostgres {
+			rule.Ports = []uint16{5432}
+		}
+	}
 	if rule.Host == "" && r.wrong == before {
 		r.errorf(n, path, "host is missing; name the host that may be reached")
 	}
-	if rule.Protocol == task.ProtocolTLS || rule.Protocol == task.ProtocolTCP {
-		for field, set := range map[string]bool{"methods": len(rule.Methods) > 0, "paths": len(rule.Paths) > 0, "credential": rule.Credential != ""} {
+	if slices.Contains([]string{task.ProtocolTLS, task.ProtocolTCP, task.ProtocolPostgres}, rule.Protocol) {
+		for field, set := range map[string]bool{
+			"methods": len(rule.Methods) > 0, "paths": len(rule.Paths) > 0,
+			"credential": rule.Credential != "" && rule.Protocol != task.ProtocolPostgres,
+		} {
 			if set {
 				r.errorf(n, join(path, field), "can't apply with protocol %s, whose requests nobody sees; write protocol: http, or leave %s out", rule.Protocol, field)
 			}
@@ -134,7 +143,7 @@ func (r *reader) notEmpty(n *yaml.Node, path, fix string) {
 }
 
 func (r *reader) protocol(n *yaml.Node, path string) string {
-	return r.oneOf(n, path, task.ProtocolTLS, task.ProtocolHTTP, task.ProtocolTCP)
+	return r.oneOf(n, path, task.ProtocolTLS, task.ProtocolHTTP, task.ProtocolTCP, task.ProtocolPostgres)
 }
 
 // knownMethods are those of HTTP and WebDAV that are no tunnel and no echo.
