@@ -27,9 +27,11 @@ type Decision struct {
 	// Inspect says that the answer holds for the connection only: each HTTP request
 	// on it must be decided by itself, so TLS is terminated and nothing but HTTP passes.
 	Inspect bool
-	// Protocols is what may be spoken: "tls", "http", "tcp"; empty: any of them.
+	// Protocols is what may be spoken: "tls", "http", "tcp"; empty: any of them;
+	// "postgres" alone: nothing else, whatever further rules say.
 	Protocols []string
-	// Credential names the credential that the matched rule lends to this request;
+	// Credential names the credential that the matched rule lends to this request,
+	// or to this connection of PostgreSQL;
 	// empty: none.
 	Credential string
 }
@@ -39,11 +41,15 @@ const (
 	ProtocolTLS  = "tls"  // TLS, spliced: the inside and the far side speak end to end
 	ProtocolHTTP = "http" // HTTP, plain or over TLS that the gateway terminates
 	ProtocolTCP  = "tcp"  // any bytes
+	// ProtocolPostgres is a session of PostgreSQL that the gateway itself logs in to,
+	// with the credential that the rule names.
+	ProtocolPostgres = "postgres"
 )
 
 // Rule allows one host, or a pattern of hosts, on some ports, and where it says
 // more, only some requests. A rule with Methods, Paths or Credential is a rule
-// about requests: connections it matches are inspected.
+// about requests: connections it matches are inspected. One for PostgreSQL is
+// not: its credential is lent to the connection.
 type Rule struct {
 	ID         string   `json:"id"`                   // where it stands, such as "agent.network.allow[2]"
 	Host       string   `json:"host"`                 // lowercase name without a trailing dot; "*.x" one label before x, "**.x" one or more; or a literal IP address
@@ -58,7 +64,7 @@ type Rule struct {
 
 // Requests says whether the rule is about HTTP requests, not connections alone.
 func (r Rule) Requests() bool {
-	return r.Protocol == ProtocolHTTP || len(r.Methods) > 0 || len(r.Paths) > 0 || r.Credential != ""
+	return r.Protocol != ProtocolPostgres && (r.Protocol == ProtocolHTTP || len(r.Methods) > 0 || len(r.Paths) > 0 || r.Credential != "")
 }
 
 // Grant is what one stage in one sandbox may reach. It is decided once, by
