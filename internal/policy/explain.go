@@ -95,7 +95,9 @@ func (s *stack) explainStage(plan Plan, name task.StageName) []Line {
 		l.Note = ruleNote(grant, rule)
 		lines = append(lines, l)
 	}
-	if len(lines) == 0 || len(grant.Rules) == 0 {
+	if l, ok := s.explainUnknown(plan, name); ok {
+		lines = append(lines, l)
+	} else if len(grant.Rules) == 0 {
 		lines = append(lines, Line{Stage: name, Field: "network", Text: "nothing", Layer: layerDefault})
 	}
 	return lines
@@ -215,6 +217,12 @@ func (s *stack) explainCeilings() []Line {
 		}
 		if c.widen != nil {
 			add(f, task.Agent, "ceiling.files.widen", strings.Join(c.widen, ", "), c.line)
+		}
+		if c.unknown != nil {
+			add(f, "", "ceiling.unknown", c.unknown.word(), c.unknown.line)
+		}
+		if c.adminsOnly {
+			add(f, "", "ceiling.answer", "admins", c.line)
 		}
 		if c.noSplice {
 			add(f, "", "ceiling.splice", "forbid", c.line)

@@ -18,6 +18,8 @@ type file struct {
 	limits   limits
 	network  map[task.StageName][]lined // present: the layer says what the stage reaches, be it nothing
 	time     map[task.StageName]lasting
+	unknown  map[task.StageName]unknownRule // present: the layer says what becomes of what no rule matches
+	wait     map[task.StageName]lasting     // for an answer
 	files    fileRules
 	sudo     *bool
 	sudoLine int
@@ -43,6 +45,8 @@ type ceiling struct {
 	stages      map[task.StageName][]lined // absent: no bound
 	credentials []string                   // nil: no bound
 	widen       []string                   // nil: all of task.ProtectedFiles
+	unknown     *unknownRule               // nil: no bound of this layer
+	adminsOnly  bool                       // the requester may not answer what is asked
 	noSplice    bool
 	noSudo      bool
 	line        int // of the ceiling
@@ -71,7 +75,8 @@ type fieldReaders = map[string]func(*yaml.Node, string)
 func parse(r *reader, text string, fields func(r *reader, f *file) fieldReaders) (file, error) {
 	f := file{
 		name: r.name, layer: r.layer,
-		network: map[task.StageName][]lined{}, time: map[task.StageName]lasting{}, files: fileRules{lines: map[string]int{}},
+		network: map[task.StageName][]lined{}, time: map[task.StageName]lasting{},
+		unknown: map[task.StageName]unknownRule{}, wait: map[task.StageName]lasting{}, files: fileRules{lines: map[string]int{}},
 	}
 	root := r.root(text)
 	if root == nil {
@@ -142,9 +147,14 @@ func taskFields(r *reader, f *file) fieldReaders {
 }
 
 func (r *reader) network(n *yaml.Node, path string, f *file, stage task.StageName) {
-	r.fields(n, path, fieldReaders{
+	known := fieldReaders{
 		"allow": func(n *yaml.Node, p string) { f.network[stage] = r.rules(n, p) },
-	})
+	}
+	if f.layer != task.LayerRepository { // a stranger's file has no say in it
+		known["unknown"] = func(n *yaml.Node, p string) { f.unknown[stage] = r.unknown(n, p) }
+		known["askWait"] = func(n *yaml.Node, p string) { f.wait[stage] = r.askWait(n, p) }
+	}
+	r.fields(n, path, known)
 }
 
 // parseRepository reads what a repository asks for. Its bytes are a stranger's.
@@ -235,8 +245,10 @@ func (r *reader) ceiling(n *yaml.Node, path string) ceiling {
 				r.list(n, p, func(n *yaml.Node, p string) { c.widen = append(c.widen, r.path(n, p)) })
 			}})
 		},
-		"splice": func(n *yaml.Node, p string) { c.noSplice = r.oneOf(n, p, "forbid", "allow") == "forbid" },
-		"sudo":   func(n *yaml.Node, p string) { c.noSudo = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+		"unknown": func(n *yaml.Node, p string) { u := r.unknown(n, p); c.unknown = &u },
+		"answer":  func(n *yaml.Node, p string) { c.adminsOnly = r.oneOf(n, p, "admins", "requester") == "admins" },
+		"splice":  func(n *yaml.Node, p string) { c.noSplice = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+		"sudo":    func(n *yaml.Node, p string) { c.noSudo = r.oneOf(n, p, "forbid", "allow") == "forbid" },
 	}
 	for _, stage := range stages() {
 		known[string(stage)] = func(n *yaml.Node, p string) {

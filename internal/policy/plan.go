@@ -21,6 +21,7 @@ import (
 type Plan struct {
 	Limits     task.Limits                      `json:"limits"`
 	Rules      map[task.StageName][]task.Rule   `json:"rules"`
+	Unknown    map[task.StageName]task.Unknown  `json:"unknown,omitempty"` // of stages where it is not denied
 	Timeout    map[task.StageName]time.Duration `json:"timeout,omitempty"`
 	Files      task.FileRules                   `json:"files,omitzero"`
 	Sudo       bool                             `json:"sudo,omitempty"`
@@ -66,7 +67,7 @@ func CheckOperator(text string) error {
 func (p Plan) Grant(taskID string, stage task.StageName, sandbox string) task.Grant {
 	return task.Grant{
 		Task: taskID, Stage: stage, Sandbox: sandbox,
-		PolicyDigest: p.Digest, Rules: slices.Clone(p.Rules[stage]),
+		PolicyDigest: p.Digest, Rules: slices.Clone(p.Rules[stage]), Unknown: p.Unknown[stage],
 	}
 }
 
@@ -152,6 +153,14 @@ func (s *stack) plan() (Plan, error) {
 		}
 		for _, rule := range rules {
 			plan.Rules[stage] = append(plan.Rules[stage], s.open(rule.Rule)...)
+		}
+	}
+	for _, stage := range stages() {
+		if u := s.unknown(stage); !u.IsZero() {
+			if plan.Unknown == nil {
+				plan.Unknown = map[task.StageName]task.Unknown{}
+			}
+			plan.Unknown[stage] = u
 		}
 	}
 	if err := plan.Files.Check(); err != nil && len(s.problems) == 0 {

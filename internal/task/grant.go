@@ -82,6 +82,10 @@ type Grant struct {
 // real value: who may use it asks the control plane for it by ID.
 type Lease struct {
 	ID         string `json:"id"` // "l-" and 16 characters of lowercase base32
+	Unknown      Unknown   `json:"unknown,omitzero"` // of connections that no rule matches
+	// Withdrawn are ids of rules that followed from an answer which was taken back:
+	// connections made under them are cut.
+	Withdrawn []string `json:"withdrawn,omitempty"`
 	Credential string `json:"credential"`
 	Kind       string `json:"kind,omitempty"` // empty, as in leases of before there were others: KindHeader
 	// Settings are those of the credential that whoever uses the lease needs.

@@ -8,6 +8,7 @@ const (
 	LayerProject    = "project"
 	LayerRepository = "repository"
 	LayerTask       = "task"
+	LayerPerson     = "person" // no layer: rules that follow from a person's answer
 )
 
 // Layers are the texts that stand around a task's own policy. They are taken
