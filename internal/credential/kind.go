@@ -14,6 +14,8 @@ type kind struct {
 	name string
 	// header says that a header field of the credential's choice carries it.
 	header bool
+	// port that it is bound to when the request names none; 0: 443.
+	port uint16
 	// settings that it knows, by name. No other is taken.
 	settings map[string]setting
 	// fault says what is wrong with a value without telling any of it.
@@ -40,6 +42,7 @@ const maxSetting = 1024
 func kinds() []kind {
 	return []kind{
 		{name: task.KindHeader, header: true, fault: valueFault},
+		postgresKind(),
 	}
 }
 

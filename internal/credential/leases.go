@@ -127,6 +127,9 @@ func (l *Leases) check(ctx context.Context, requester string, r task.Rule) error
 	if !c.UsableBy(requester) {
 		return task.Fail(task.PolicyCredential, fmt.Sprintf("%s.credential: credential %q was revoked; remove it and add it anew", r.ID, c.Name), nil)
 	}
+	if text := protocolFault(c, r); text != "" {
+		return task.Fail(task.InputPolicy, r.ID+".credential: "+text, nil)
+	}
 	host := parsePattern(r.Host)
 	if !slices.ContainsFunc(c.Hosts, func(h string) bool { return parsePattern(h).meets(host) }) {
 		return task.Fail(task.InputPolicy, fmt.Sprintf("%s.credential: credential %q is bound to %s and never sent to %s", r.ID, c.Name, strings.Join(c.Hosts, ", "), r.Host), nil)

@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/textproto"
@@ -104,7 +105,8 @@ func (r request) filled() (request, error) {
 		}
 	}
 	if len(r.Ports) == 0 {
-		r.Ports = []uint16{443}
+		k, _ := kindOf(r.Kind)
+		r.Ports = []uint16{cmp.Or(k.port, 443)}
 	}
 	return r, nil
 }
