@@ -31,6 +31,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require golang.org/x/oauth2 v0.37.0 // indirect
+
 require (
 	github.com/agnivade/levenshtein v1.2.2 // indirect
 	github.com/coreos/go-oidc/v3 v3.21.0
