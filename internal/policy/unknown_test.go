@@ -59,7 +59,7 @@ func TestUnknownNarrows(t *testing.T) {
 }
 
 func TestUnknownFields(t *testing.T) {
-	plan := compiled(t, task.Spec{Policy: "version: 1\nsetup: {network: {unknown: ask, askWait: 30s, allow: [{host: a.test}]}}\nagent: {network: {unknown: ask}}"},
+	plan := compiled(t, task.Spec{Policy: "version: 1\nsetup: {network: {unknown: ask, askWait: 30s, allow: [{host: a.example.com}]}}\nagent: {network: {unknown: ask}}"},
 		task.Layers{Operator: "version: 1\nceiling: {splice: forbid, answer: admins, network: {allow: [{host: '**.example.com'}]}}"})
 	if u := plan.Unknown[task.Setup]; u.Wait != 30*time.Second || !u.Admins || !u.Inspect || len(u.Within) != 1 {
 		t.Errorf("%+v", u)

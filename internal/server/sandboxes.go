@@ -77,6 +77,9 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxInput) (*sa
 	if err := credentials.NoneFor(plan.Rules[task.Agent]); err != nil {
 		return nil, policyProblem(err)
 	}
+	if !plan.Unknown[task.Agent].IsZero() {
+		return nil, policyProblem(task.Fail(task.InputPolicy, "agent.network.unknown: a sandbox without a task has nobody to ask and no account; leave it out", nil))
+	}
 	id := req.ID
 	if id == "" {
 		id = "sb-" + randomName(16)

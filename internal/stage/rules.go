@@ -138,7 +138,7 @@ func (p Plan) Spec(taskID string, attempt int, role string) sandbox.Spec {
 	spec.Sudo = p.Sudo && role != RoleExport
 	for _, name := range stagesIn(role) {
 		// What the repository is given is known only after checkout.
-		if len(p.Rules[name]) > 0 || p.Repository.Network {
+		if len(p.Rules[name]) > 0 || !p.Unknown[name].IsZero() || p.Repository.Network {
 			spec.Network = true
 		}
 	}
@@ -158,7 +158,7 @@ func stagesIn(role string) []task.StageName {
 
 // Grant is what the stage's rules let a sandbox reach.
 func (p Plan) Grant(taskID string, name task.StageName, sandboxID string) task.Grant {
-	return task.Grant{Task: taskID, Stage: name, Sandbox: sandboxID, PolicyDigest: p.Digest, Rules: p.Rules[name]}
+	return task.Grant{Task: taskID, Stage: name, Sandbox: sandboxID, PolicyDigest: p.Digest, Rules: p.Rules[name], Unknown: p.Unknown[name]}
 }
 
 // CommandTime is how long a command of the stage may take.

@@ -137,7 +137,8 @@ type Policies interface {
 type Plan struct {
 	Digest  task.Digest
 	Limits  task.Limits
-	Rules   map[task.StageName][]task.Rule // checkout, setup, agent, verify
+	Rules   map[task.StageName][]task.Rule  // checkout, setup, agent, verify
+	Unknown map[task.StageName]task.Unknown // of connections that no rule matches
 	Timeout map[task.StageName]time.Duration
 	Files   task.FileRules // of the agent stage
 	Sudo    bool           // the workload may become root inside its sandbox

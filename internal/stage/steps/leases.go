@@ -64,7 +64,7 @@ func (w *Work) setGrant(ctx context.Context, grant task.Grant, prepare func(*tas
 			return err
 		}
 	}
-	if len(grant.Rules) > 0 {
+	if len(grant.Rules) > 0 || !grant.Unknown.IsZero() {
 		h.grant = &grant
 	}
 	return w.Sandboxes.Grant(ctx, grant)

@@ -46,6 +46,7 @@ func (r *run) giveLoop(ctx context.Context) (own task.Grant, err error) {
 	r.granted = append(r.granted, own.Rules...)
 	inside := own
 	own.Rules, inside.Rules = nil, nil
+	own.Unknown = task.Unknown{} // the loop asks its models and nobody else
 	all := r.plan.Grant(r.in.Task, task.Agent, r.row.Sandbox)
 	for _, rule := range all.Rules {
 		if rule.ID == stage.ModelRule {

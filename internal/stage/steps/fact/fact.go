@@ -26,6 +26,7 @@ type (
 		Project        string                           `json:"project,omitempty"`
 		OperatorDigest task.Digest                      `json:"operatorDigest,omitempty"` // of the text of the layer
 		ProjectDigest  task.Digest                      `json:"projectDigest,omitempty"`
+		Unknown        map[task.StageName]task.Unknown  `json:"unknown,omitempty"` // of connections that no rule matches
 		Timeout        map[task.StageName]time.Duration `json:"timeout,omitempty"`
 		Files          task.FileRules                   `json:"files,omitzero"`
 		Widened        []string                         `json:"widened,omitempty"` // protections that are taken away
