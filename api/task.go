@@ -181,6 +181,14 @@ type EgressRecord struct {
 	Rule     string    `json:"rule,omitempty"`
 	BytesIn  int64     `json:"bytesIn,omitempty"`
 	BytesOut int64     `json:"bytesOut,omitempty"`
+	Method   string    `json:"method,omitempty" doc:"Of a request that was decided by itself."`
+	Path     string    `json:"path,omitempty" doc:"Its path, without the query."`
+	Request  int64     `json:"request,omitempty" doc:"Numbers the decided requests of a connection; 0: the record is about the connection."`
+	Status   int       `json:"status,omitempty" doc:"What the far side answered, once the request is done."`
+	Lease    string    `json:"lease,omitempty" doc:"The lease whose value it carried."`
+	Count    int64     `json:"count,omitempty" doc:"It stands for so many alike refusals more."`
+	// Commands is what ran in the sandbox then, as the control plane knows it.
+	Commands []string `json:"commands,omitempty" doc:"The stage, and the calls of the agent's tools that were under way."`
 }
 
 // EgressList is what the gateway decided for a task's sandboxes.

@@ -63,11 +63,20 @@ func newSite(dir string) *site {
 			defer s.mu.Unlock()
 			answer(w, 200, t.Task)
 		}),
-		"POST /v1/tasks/{id}/cancel":        s.withTask(s.cancelTask),
-		"DELETE /v1/tasks/{id}":             s.removeTask,
-		"GET /v1/tasks/{id}/events":         s.withTask(s.events),
-		"GET /v1/tasks/{id}/logs":           s.withTask(s.logs),
-		"GET /v1/tasks/{id}/agent":          s.withTask(s.agentEvents),
+		"POST /v1/tasks/{id}/cancel": s.withTask(s.cancelTask),
+		"DELETE /v1/tasks/{id}":      s.removeTask,
+		"GET /v1/tasks/{id}/events":  s.withTask(s.events),
+		"GET /v1/tasks/{id}/logs":    s.withTask(s.logs),
+		"GET /v1/tasks/{id}/agent":   s.withTask(s.agentEvents),
+		"GET /v1/tasks/{id}/egress": s.withTask(func(w http.ResponseWriter, _ *http.Request, _ *fakeTask) {
+			answer(w, 200, api.EgressList{Records: []api.EgressRecord{
+				{Seq: 1, Name: "evil.example\x1b]52;c;x\a", Port: 443, Protocol: "tls", Verdict: "denied", Reason: "policy.denied", Stage: "setup", Count: 3},
+				{
+					Seq: 2, Name: "api.example", Address: "192.0.2.7", Port: 443, Protocol: "http", Verdict: "allowed", Rule: "agent.network.allow[0]", Stage: "agent", Done: true,
+					Method: "POST", Path: "/v1/\u202ex", Status: 201, Lease: "l-aaaaaaaaaaaaaaaa", BytesIn: 70, BytesOut: 8, Commands: []string{"agent", "shell {\"command\":\"\x1b[2J\"}"},
+				},
+			}})
+		}),
 		"GET /v1/tasks/{id}/outputs/{name}": s.withTask(s.outputBytes),
 		"GET /v1/tasks/{id}/files": s.withTask(func(w http.ResponseWriter, _ *http.Request, _ *fakeTask) {
 			answer(w, 200, api.FileDenialList{Denials: []api.FileDenial{{Seq: 1, Operation: "open", Path: "/workspace/.envrc\x1b[2J", Error: "EROFS", Program: "sh", Count: 4}}})

@@ -30,7 +30,6 @@ type memory struct {
 	events  map[string][]task.Event
 	wakes   map[string][]chan struct{}
 	logs    map[string][]byte
-	egress  map[string][]task.EgressRecord
 	owners  map[string][2]string
 	boxes   map[string]string // sandboxes of tasks
 	tokens  []identity.Token
@@ -44,7 +43,7 @@ type memory struct {
 func newMemory() *memory {
 	return &memory{
 		tasks: map[string]task.Task{}, keys: map[string][2]string{}, cancels: map[string]bool{}, events: map[string][]task.Event{},
-		wakes: map[string][]chan struct{}{}, logs: map[string][]byte{}, egress: map[string][]task.EgressRecord{},
+		wakes: map[string][]chan struct{}{}, logs: map[string][]byte{},
 		owners: map[string][2]string{}, boxes: map[string]string{}, blobs: map[task.Digest][]byte{},
 		history: map[string][]task.StageRun{},
 	}
@@ -164,8 +163,11 @@ func (m *memory) OpenLog(_ context.Context, id string, attempt int, name task.St
 	return io.NopCloser(bytes.NewReader(bytes.Clone(log[min(offset, int64(len(log))):]))), int64(len(log)), nil
 }
 
-func (m *memory) Egress(_ context.Context, id string) ([]task.EgressRecord, error) {
-	return m.egress[id], nil
+// tell adds an event that is not of the agent's stage.
+func (m *memory) tell(id, kind string, data any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events[id] = append(m.events[id], task.Event{Seq: int64(len(m.events[id]) + 1), Task: id, Time: time.Now(), Type: kind, Data: data})
 }
 
 func (m *memory) ClaimSandbox(_ context.Context, id, owner, digest string) (string, string, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/server/paced"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
+	"github.com/cofferdam/cofferdam/internal/server/traffic"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -58,6 +59,18 @@ func (s *Server) sendEvents(ctx context.Context, w *paced.Answer, id string, aft
 	if _, err := io.WriteString(w, ": events of "+id+"\n\n"); err != nil {
 		return err
 	}
+	var running traffic.Running
+	if after > 0 {
+		// What ran then may have begun before where the client goes on.
+		err := s.events(ctx, id, 0, func(e task.Event) {
+			if e.Seq <= after {
+				running.See(e)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
 	for {
 		// The state is read before the events: what was written before the task
 		// ended is then among them.
@@ -65,7 +78,7 @@ func (s *Server) sendEvents(ctx context.Context, w *paced.Answer, id string, aft
 		if err != nil {
 			return err
 		}
-		n, err := s.sendBatches(ctx, w, id, &after)
+		n, err := s.sendBatches(ctx, w, id, &after, &running)
 		if err != nil {
 			return err
 		}
@@ -92,7 +105,7 @@ func (s *Server) sendEvents(ctx context.Context, w *paced.Answer, id string, aft
 }
 
 // sendBatches writes the events that are there and returns how many.
-func (s *Server) sendBatches(ctx context.Context, w *paced.Answer, id string, after *int64) (int, error) {
+func (s *Server) sendBatches(ctx context.Context, w *paced.Answer, id string, after *int64, running *traffic.Running) (int, error) {
 	total := 0
 	for {
 		events, err := s.need.Events.Events(ctx, id, *after, eventBatch)
@@ -101,6 +114,12 @@ func (s *Server) sendBatches(ctx context.Context, w *paced.Answer, id string, af
 		}
 		var b bytes.Buffer
 		for _, e := range events {
+			running.See(e)
+			if r, ok := e.Data.(task.EgressRecord); ok {
+				told := translate.Egress(r)
+				told.Commands = running.At(r.Sandbox, r.Stage, r.Time)
+				e.Data = told
+			}
 			ev, err := translate.Event(e)
 			if err != nil {
 				return total, err

@@ -39,8 +39,6 @@ type Events interface {
 	// OpenLog opens a stage's log at offset; size is its length at that moment. A
 	// log that was not begun is empty.
 	OpenLog(ctx context.Context, taskID string, attempt int, stage task.StageName, offset int64) (r io.ReadCloser, size int64, err error)
-	// Egress returns the gateway's records of all sandboxes of the task.
-	Egress(ctx context.Context, taskID string) ([]task.EgressRecord, error)
 }
 
 // History is every run of every stage. Implemented by store.

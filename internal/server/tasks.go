@@ -23,6 +23,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/paced"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
+	"github.com/cofferdam/cofferdam/internal/server/traffic"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -364,15 +365,37 @@ func (s *Server) listEgress(ctx context.Context, in *taskPath) (*egressOutput, e
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.need.Events.Egress(ctx, t.ID)
-	if err != nil {
-		return nil, err
-	}
 	out := &egressOutput{api.EgressList{Records: []api.EgressRecord{}}}
-	for _, r := range records {
-		out.Body.Records = append(out.Body.Records, translate.Egress(r))
+	var running traffic.Running
+	err = s.events(ctx, t.ID, 0, func(e task.Event) {
+		running.See(e)
+		if r, ok := e.Data.(task.EgressRecord); ok {
+			out.Body.Records = append(out.Body.Records, translate.Egress(r))
+		}
+	})
+	// What ran may be told after what it reached.
+	for i := range out.Body.Records {
+		r := &out.Body.Records[i]
+		r.Commands = running.At(r.Sandbox, task.StageName(r.Stage), r.Time)
 	}
-	return out, nil
+	return out, err
+}
+
+// events gives the events numbered from after+1 on that are there now.
+func (s *Server) events(ctx context.Context, id string, after int64, each func(task.Event)) error {
+	for {
+		page, err := s.need.Events.Events(ctx, id, after, eventBatch)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			each(e)
+			after = e.Seq
+		}
+		if len(page) < eventBatch {
+			return nil
+		}
+	}
 }
 
 // randomName is n characters of lowercase base32.

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -302,9 +303,34 @@ func TestReceiptEgressAndAudit(t *testing.T) {
 	if r, err := s.as(t, "alice").Receipt(ctx, tk.ID); err != nil || !strings.Contains(string(r), tk.ID) {
 		t.Errorf("%s %v", r, err)
 	}
-	s.egress[tk.ID] = []task.EgressRecord{{Seq: 1, Name: "example.com", Port: 443, Verdict: "denied", Reason: task.PolicyDenied, Time: time.Now()}}
-	if e, err := s.as(t, "alice").Egress(ctx, tk.ID); err != nil || len(e) != 1 || e[0].Reason != "policy.denied" {
-		t.Errorf("%+v %v", e, err)
+	from := time.Now()
+	for range 300 { // more than a page
+		s.tell(tk.ID, "agent", task.AgentEvent{Type: "text", Time: from})
+	}
+	s.tell(tk.ID, "stage", task.Stage{Name: task.Agent, Sandbox: "sb-a", StartedAt: &from})
+	s.tell(tk.ID, "agent", task.AgentEvent{Type: "call", Call: "1", Tool: "shell", Input: "npm ci", Time: from})
+	s.tell(tk.ID, "egress", task.EgressRecord{
+		Seq: 1, Sandbox: "sb-a", Stage: task.Agent, Name: "example.com", Port: 443, Verdict: "denied", Reason: task.PolicyDenied, Time: from,
+		Method: "PUT", Path: "/x", Lease: "l-a", Status: 0, Request: 1,
+	})
+	listed, err := s.as(t, "alice").Egress(ctx, tk.ID)
+	if err != nil || len(listed) != 1 || listed[0].Reason != "policy.denied" || listed[0].Method != "PUT" || listed[0].Lease != "l-a" ||
+		!slices.Equal(listed[0].Commands, []string{"agent", "shell npm ci"}) {
+		t.Errorf("%+v %v", listed, err)
+	}
+	var streamed []api.EgressRecord
+	err = s.as(t, "alice").WatchTask(ctx, tk.ID, 303, func(e api.Event) error {
+		var r api.EgressRecord
+		if e.Type == "egress" {
+			if err := json.Unmarshal(e.Data, &r); err != nil {
+				return err
+			}
+			streamed = append(streamed, r)
+		}
+		return nil
+	})
+	if err != nil || len(streamed) != 1 || !slices.Equal(streamed[0].Commands, listed[0].Commands) {
+		t.Errorf("streamed: %+v %v", streamed, err)
 	}
 	var b bytes.Buffer
 	if err := s.as(t, "admin").AuditExport(ctx, &b); err != nil || strings.Count(b.String(), "\n") != 2 {

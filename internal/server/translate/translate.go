@@ -74,6 +74,7 @@ func Egress(r task.EgressRecord) api.EgressRecord {
 		Seq: r.Seq, Conn: r.Conn, Done: r.Done, Time: r.Time, Sandbox: r.Sandbox, Task: r.Task, Stage: string(r.Stage),
 		Name: r.Name, Address: r.Address, Port: r.Port, Protocol: r.Protocol, SNI: r.SNI, Host: r.HostName,
 		Verdict: r.Verdict, Reason: string(r.Reason), Rule: r.Rule, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
+		Method: r.Method, Path: r.Path, Request: r.Request, Status: r.Status, Lease: r.Lease, Count: r.Count,
 	}
 }
 
@@ -82,6 +83,8 @@ func Egress(r task.EgressRecord) api.EgressRecord {
 func Event(e task.Event) (api.Event, error) {
 	var data any
 	switch v := e.Data.(type) {
+	case api.EgressRecord: // translated already
+		data = v
 	case task.Stage:
 		data = Stage(v)
 	case task.Output:

@@ -29,6 +29,7 @@ type run struct {
 	granted  []task.Rule // what the sandbox could reach in this stage
 	lent     []task.Lent // the credentials lent to what was granted last
 	gave     bool
+	traffic  *traffic // nil: nothing was granted
 
 	protected bool   // the file rules apply to the stage's sandbox
 	notes     string // what people should know of the stage, also when it succeeded
@@ -154,6 +155,7 @@ func (r *run) settle(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
+	r.endTraffic()
 	if r.gave {
 		errs = append(errs, r.Leases.End(ctx, r.in.Task, r.row.Sandbox, task.EndedStage))
 		errs = append(errs, r.setGrant(ctx, task.Grant{Task: r.in.Task, Sandbox: r.row.Sandbox, PolicyDigest: r.plan.Digest}, nil))
@@ -171,6 +173,7 @@ func (r *run) give(ctx context.Context, name task.StageName, role string) error 
 		return nil // not even a device
 	}
 	r.gave = true
+	r.watchTraffic(ctx)
 	grant := r.plan.Grant(r.in.Task, name, r.row.Sandbox)
 	r.granted = append(r.granted, grant.Rules...)
 	return r.setGrant(ctx, grant, func(g *task.Grant) error { return r.lend(ctx, g) })
