@@ -16,6 +16,7 @@ func Rooms() map[string]Room {
 		"internal/policy":                {Rooms: []string{task}, Foreign: []string{"go.yaml.in/yaml/v4", "golang.org/x/net/publicsuffix"}, Not: noIO()},
 		"internal/stage":                 {Rooms: []string{task, sandbox}, Not: noIO()},
 		"internal/stage/steps":           {Rooms: []string{task, sandbox, stage, "internal/output/glob", "internal/output/junit"}, Not: []string{"os/exec", "net", "net/http"}},
+		"internal/stage/steps/environ":   {Rooms: []string{task}, Not: noIO()},
 		"internal/stage/steps/fact":      {Rooms: []string{task}, Not: noIO()},
 		"internal/stage/steps/listing":   {Rooms: []string{task, "internal/output/glob"}, Not: noIO()},
 		"internal/stage/steps/script":    {Not: noIO()},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cofferdam/cofferdam/internal/stage/steps/environ"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -135,17 +136,10 @@ func (r *run) lend(ctx context.Context, grant *task.Grant) error {
 	return nil
 }
 
-// leaseEnv gives the command the placeholder of each credential that its stage
-// was lent. One that was revoked since stays, so that a repeated run starts the
-// same command.
+// leaseEnv tells the command of each credential that its stage was lent. One
+// that was revoked since stays, so that a repeated run starts the same command.
 func (r *run) leaseEnv() []string {
-	var env []string
-	for _, l := range r.lent {
-		if l.Env != "" {
-			env = append(env, l.Env+"="+l.Placeholder)
-		}
-	}
-	return env
+	return environ.Of(r.lent, r.granted)
 }
 
 // placeholder is what stands for a credential in the stage's sandbox; empty for

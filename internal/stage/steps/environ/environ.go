@@ -1,0 +1,44 @@
+// Package environ says which variables tell a command of the credentials that
+// its stage was lent: the placeholder of each, and what the tools of its kind
+// read besides. Nothing in it is secret, and it is pure: the same leases and
+// rules give the same variables, so that a command that is started again after a
+// crash is the same command.
+package environ
+
+import (
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// Of gives the variables, as NAME=value, of leases made for the rules of a
+// stage. Where two leases would set one variable the first keeps it, and what
+// belongs together comes from one lease.
+func Of(lent []task.Lent, rules []task.Rule) []string {
+	var env []string
+	had, kinds := map[string]bool{}, map[string]bool{}
+	for _, l := range lent {
+		first := !kinds[l.Kind]
+		kinds[l.Kind] = true
+		for _, v := range of(l, rules, first) {
+			if !had[v.name] {
+				had[v.name] = true
+				env = append(env, v.name+"="+v.value)
+			}
+		}
+	}
+	return env
+}
+
+type variable struct{ name, value string }
+
+// of gives those of one lease: by its kind, or its placeholder alone. first says
+// that it is the first of its kind.
+func of(l task.Lent, rules []task.Rule, first bool) []variable {
+	switch l.Kind {
+	case task.KindPostgres:
+		return postgres(l, rules, first)
+	}
+	if l.Env == "" {
+		return nil
+	}
+	return []variable{{l.Env, l.Placeholder}}
+}
