@@ -95,6 +95,7 @@ func (s *stack) explainStage(plan Plan, name task.StageName) []Line {
 		l.Note = ruleNote(grant, rule)
 		lines = append(lines, l)
 	}
+	lines = append(lines, s.explainIdentity(plan, name)...)
 	if l, ok := s.explainUnknown(plan, name); ok {
 		lines = append(lines, l)
 	} else if len(grant.Rules) == 0 {
@@ -140,10 +141,10 @@ func ruleNote(grant task.Grant, rule task.Rule) string {
 		return r.Requests() && hostsOverlap(r.Host, rule.Host) && shared(r.Ports, rule.Ports)
 	})
 	switch {
-	case rule.Requests():
-		notes = append(notes, "inspected: TLS ends at the gateway, and each request is decided")
 	case rule.Protocol == task.ProtocolPostgres:
 		notes = append(notes, "TLS ends at the gateway, which logs in with the credential; statements are not looked into")
+	case rule.Requests():
+		notes = append(notes, "inspected: TLS ends at the gateway, and each request is decided")
 	case inspected:
 		notes = append(notes, "inspected where another rule is about requests; "+SplicingTrusts)
 	case rule.Protocol == task.ProtocolTCP:
@@ -211,6 +212,9 @@ func (s *stack) explainCeilings() []Line {
 		bounds("", "ceiling.network", c.all)
 		for _, stage := range sortedStages(c.stages) {
 			bounds(stage, "ceiling."+string(stage)+".network", c.stages[stage])
+		}
+		if texts, line := explainIdentityCeiling(c); len(texts) > 0 {
+			add(f, "", "ceiling.identity", strings.Join(texts, ", "), line)
 		}
 		if c.credentials != nil {
 			add(f, "", "ceiling.credentials", strings.Join(c.credentials, ", "), c.line)

@@ -20,6 +20,7 @@ type file struct {
 	time     map[task.StageName]lasting
 	unknown  map[task.StageName]unknownRule // present: the layer says what becomes of what no rule matches
 	wait     map[task.StageName]lasting     // for an answer
+	identity map[task.StageName][]identity  // present: the layer says for whom the stage has tokens of its run
 	files    fileRules
 	sudo     *bool
 	sudoLine int
@@ -47,6 +48,7 @@ type ceiling struct {
 	widen       []string                   // nil: all of task.ProtectedFiles
 	unknown     *unknownRule               // nil: no bound of this layer
 	adminsOnly  bool                       // the requester may not answer what is asked
+	identity    []identity                 // nil: of the operator, nobody has any; of a project, no bound
 	noSplice    bool
 	noSudo      bool
 	line        int // of the ceiling
@@ -76,7 +78,7 @@ func parse(r *reader, text string, fields func(r *reader, f *file) fieldReaders)
 	f := file{
 		name: r.name, layer: r.layer,
 		network: map[task.StageName][]lined{}, time: map[task.StageName]lasting{},
-		unknown: map[task.StageName]unknownRule{}, wait: map[task.StageName]lasting{}, files: fileRules{lines: map[string]int{}},
+		unknown: map[task.StageName]unknownRule{}, wait: map[task.StageName]lasting{}, identity: map[task.StageName][]identity{}, files: fileRules{lines: map[string]int{}},
 	}
 	root := r.root(text)
 	if root == nil {
@@ -140,6 +142,8 @@ func taskFields(r *reader, f *file) fieldReaders {
 			r.fields(n, p, fieldReaders{
 				"network": func(n *yaml.Node, p string) { r.network(n, p, f, stage) },
 				"time":    func(n *yaml.Node, p string) { f.time[stage] = lasting{r.duration(n, p), n.Line} },
+
+				"identity": func(n *yaml.Node, p string) { f.identity[stage] = r.identities(n, p) },
 			})
 		}
 	}
@@ -245,10 +249,12 @@ func (r *reader) ceiling(n *yaml.Node, path string) ceiling {
 				r.list(n, p, func(n *yaml.Node, p string) { c.widen = append(c.widen, r.path(n, p)) })
 			}})
 		},
-		"unknown": func(n *yaml.Node, p string) { u := r.unknown(n, p); c.unknown = &u },
-		"answer":  func(n *yaml.Node, p string) { c.adminsOnly = r.oneOf(n, p, "admins", "requester") == "admins" },
-		"splice":  func(n *yaml.Node, p string) { c.noSplice = r.oneOf(n, p, "forbid", "allow") == "forbid" },
-		"sudo":    func(n *yaml.Node, p string) { c.noSudo = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+		"unknown":  func(n *yaml.Node, p string) { u := r.unknown(n, p); c.unknown = &u },
+		"answer":   func(n *yaml.Node, p string) { c.adminsOnly = r.oneOf(n, p, "admins", "requester") == "admins" },
+		"identity": func(n *yaml.Node, p string) { c.identity = r.identities(n, p) },
+
+		"splice": func(n *yaml.Node, p string) { c.noSplice = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+		"sudo":   func(n *yaml.Node, p string) { c.noSudo = r.oneOf(n, p, "forbid", "allow") == "forbid" },
 	}
 	for _, stage := range stages() {
 		known[string(stage)] = func(n *yaml.Node, p string) {

@@ -19,15 +19,16 @@ import (
 // every stage that has a network, the limits, the file rules. The same request
 // and layers give the same plan. Its digest names it in the record.
 type Plan struct {
-	Limits     task.Limits                      `json:"limits"`
-	Rules      map[task.StageName][]task.Rule   `json:"rules"`
-	Unknown    map[task.StageName]task.Unknown  `json:"unknown,omitempty"` // of stages where it is not denied
-	Timeout    map[task.StageName]time.Duration `json:"timeout,omitempty"`
-	Files      task.FileRules                   `json:"files,omitzero"`
-	Sudo       bool                             `json:"sudo,omitempty"`
-	Repository task.RepositoryAsk               `json:"repository,omitzero"`
-	Narrowed   []string                         `json:"narrowed,omitempty"`
-	Digest     task.Digest                      `json:"-"`
+	Limits     task.Limits                        `json:"limits"`
+	Rules      map[task.StageName][]task.Rule     `json:"rules"`
+	Unknown    map[task.StageName]task.Unknown    `json:"unknown,omitempty"` // of stages where it is not denied
+	Timeout    map[task.StageName]time.Duration   `json:"timeout,omitempty"`
+	Identity   map[task.StageName][]task.Identity `json:"identity,omitempty"`
+	Files      task.FileRules                     `json:"files,omitzero"`
+	Sudo       bool                               `json:"sudo,omitempty"`
+	Repository task.RepositoryAsk                 `json:"repository,omitzero"`
+	Narrowed   []string                           `json:"narrowed,omitempty"`
+	Digest     task.Digest                        `json:"-"`
 }
 
 // Compile turns a task's request and the layers around it into a plan. Errors
@@ -163,6 +164,7 @@ func (s *stack) plan() (Plan, error) {
 			plan.Unknown[stage] = u
 		}
 	}
+	s.addIdentity(&plan)
 	if err := plan.Files.Check(); err != nil && len(s.problems) == 0 {
 		return Plan{}, task.Fail(task.InputPolicy, textOf(err), nil)
 	}

@@ -96,6 +96,8 @@ func (r *reader) host(n *yaml.Node, path string) string {
 		}
 	}
 	switch {
+	case reservedFault(host) != "":
+		r.errorf(n, path, "%s", reservedFault(host))
 	case strings.Contains(host, "/"):
 		r.errorf(n, path, "%q is not a host; give the name alone, without scheme or path", n.Value)
 	case strings.Contains(host, ":"):
