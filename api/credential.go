@@ -82,4 +82,5 @@ type LendAnswer struct {
 	Value     string    `json:"value"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"By this server's clock."`
 	Seconds   int       `json:"seconds" doc:"How long it may be kept, counted from before the question; clocks may differ."`
+	Once      bool      `json:"once,omitempty" doc:"It is for one request and must not be kept."`
 }

@@ -21,7 +21,8 @@ type lender struct{ leases *credential.Leases }
 
 // Value gives the value of a lease to one use of it.
 func (l lender) Value(ctx context.Context, sandbox string, lease task.Lease) (outbound.Secret, error) {
-	return l.leases.Value(ctx, sandbox, lease.ID)
+	given, err := l.leases.Value(ctx, sandbox, lease.ID)
+	return given.Value, err
 }
 
 // protected are the control plane's own listeners: ours, and the engine's where

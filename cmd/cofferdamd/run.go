@@ -113,6 +113,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return errors.Join(err, listener.Close())
 	}
 	defer p.retain(ctx)()
+	defer p.unmint(ctx)()
 	p.log.Info("ready", "boot", p.boot, "address", listener.Addr().String(), "version", version)
 	return srv.Serve(ctx, listener)
 }
@@ -171,7 +172,7 @@ func (p *plane) open(ctx context.Context) error {
 	if p.vault, err = credential.Open(ctx, keys, p.store, time.Now); err != nil {
 		return err
 	}
-	p.leases = credential.NewLeases(p.vault, p.store, p.audit, time.Now, p.minters())
+	p.leases = credential.NewLeases(p.vault, p.store, p.audit, time.Now, p.minting())
 	if p.blobs, err = output.Open(filepath.Join(p.dir, "blobs")); err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func lives(ctx context.Context, l *Leases, u task.LeaseUse, say func(...any)) er
 	}
 	say("lent", lent[0].ID, lent[0].Placeholder)
 	if lent[0].Active() {
-		if v, err := l.Value(ctx, u.Sandbox, lent[0].ID); err != nil || v.Reveal() != realValue {
+		if v, err := l.Value(ctx, u.Sandbox, lent[0].ID); err != nil || v.Value.Reveal() != realValue {
 			return fmt.Errorf("value: %w", err)
 		}
 		say("given")
@@ -132,7 +132,7 @@ func victim(of string) error {
 		return err
 	}
 	u := task.LeaseUse{Task: id, Attempt: 1, Stage: task.Agent, Sandbox: "sb-" + id[2:], Who: "alice"}
-	return lives(ctx, NewLeases(v, m, m, time.Now, nil), u, func(a ...any) { fmt.Println(a...) })
+	return lives(ctx, NewLeases(v, m, m, time.Now, Minting{}), u, func(a ...any) { fmt.Println(a...) })
 }
 
 // TestKilledBetweenEveryStep kills the process with signal 9 before each of its

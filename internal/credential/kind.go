@@ -24,6 +24,11 @@ type kind struct {
 	placeholder func(c task.Credential) string
 	// whole checks what no single field says; nil: nothing. Errors name the field.
 	whole func(r request) error
+	// minted says that what requests carry is made for each lease by the kind's
+	// Minter; the vault's value, if there is one, is what it is made from.
+	minted bool
+	// once says that it is made for each request and never kept.
+	once bool
 }
 
 // setting is one that a kind knows.

@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,17 +45,21 @@ type Recorder interface {
 
 // Leases lends the vault's credentials. It is safe for concurrent use.
 type Leases struct {
-	vault   *Vault
-	rows    LeaseRows
-	audit   Recorder
-	now     func() time.Time
-	minters map[string]Minter // by kind
+	vault *Vault
+	rows  LeaseRows
+	audit Recorder
+	now   func() time.Time
+	with  Minting
+	mints mints
 }
 
-// NewLeases returns the leases of a vault. minters has one for each kind whose
-// values are minted; a lease of a kind that is missing there is refused.
-func NewLeases(v *Vault, rows LeaseRows, audit Recorder, now func() time.Time, minters map[string]Minter) *Leases {
-	return &Leases{vault: v, rows: rows, audit: audit, now: now, minters: minters}
+// NewLeases returns the leases of a vault. A lease of a kind whose values are
+// minted and for which m has no minter is refused.
+func NewLeases(v *Vault, rows LeaseRows, audit Recorder, now func() time.Time, m Minting) *Leases {
+	if m.Log == nil {
+		m.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Leases{vault: v, rows: rows, audit: audit, now: now, with: m, mints: newMints()}
 }
 
 // lent is the fact that a lease began; ended that it ended. Fields are added,
@@ -183,7 +188,7 @@ func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string) (task
 		return task.Lent{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q can't be lent to the stage %s: it was revoked or removed, or %s may not use it", name, use.Stage, use.Who), nil)
 	}
 	// What can't be opened is told now and not when it is used.
-	if _, err := l.vault.active(ctx, name, c.ID); err != nil {
+	if _, _, err := l.vault.active(ctx, name, c.ID); err != nil {
 		return task.Lent{}, err
 	}
 	want := task.Lent{
@@ -243,6 +248,7 @@ func (l *Leases) End(ctx context.Context, taskID, sandbox, why string) error {
 	for _, one := range all {
 		errs = append(errs, l.recordEnd(ctx, one))
 	}
+	l.mints.wake()
 	return errors.Join(errs...)
 }
 
@@ -289,9 +295,11 @@ func (l *Leases) List(ctx context.Context) ([]task.Credential, error) { return l
 // that is on record. With remove its row goes too, and its name is free. It
 // returns the leases that it ended; who calls it has their connections cut.
 func (l *Leases) Revoke(ctx context.Context, name, by string, remove bool) (task.Credential, []task.Lent, error) {
-	if _, err := l.vault.Get(ctx, name); err != nil {
+	was, err := l.vault.Get(ctx, name)
+	if err != nil {
 		return task.Credential{}, nil, err
 	}
+	l.remember(ctx, was)
 	c, ended, err := l.vault.rows.EndCredential(ctx, name, l.moment(), remove)
 	if err != nil {
 		return c, nil, err
@@ -304,38 +312,46 @@ func (l *Leases) Revoke(ctx context.Context, name, by string, remove bool) (task
 	for _, one := range ended {
 		errs = append(errs, l.recordEnd(ctx, one))
 	}
+	l.mints.wake()
 	return c, ended, errors.Join(errs...)
 }
 
 // Value lends the value for an active lease of that very sandbox, for Life at
-// most. The first time is on record before it is returned. Errors are
-// *task.Failure: task.PolicyCredential for a lease that is not lent (any
-// longer), without saying whose it is.
-func (l *Leases) Value(ctx context.Context, sandbox, lease string) (task.Secret, error) {
+// most, or one that is minted for it. The first time is on record before it is
+// returned. Errors are *task.Failure: task.PolicyCredential for a lease that is
+// not lent (any longer), without saying whose it is, or whose provider refuses to
+// mint; task.InfraCredential for a provider that can't be asked at this moment.
+func (l *Leases) Value(ctx context.Context, sandbox, lease string) (task.Given, error) {
 	refused := task.Fail(task.PolicyCredential, "this lease is not lent to this sandbox, or it has ended", nil)
 	if !leasePattern.MatchString(lease) || sandbox == "" {
-		return task.Secret{}, refused
+		return task.Given{}, refused
 	}
 	have, err := l.rows.Lease(ctx, lease)
 	if reasonOf(err) == task.InputNotFound {
-		return task.Secret{}, refused
+		return task.Given{}, refused
 	}
 	if err != nil {
-		return task.Secret{}, err
+		return task.Given{}, err
 	}
 	if have.Sandbox != sandbox || !have.Active() {
-		return task.Secret{}, refused
+		return task.Given{}, refused
 	}
-	value, err := l.vault.active(ctx, have.Credential, have.CredentialID)
+	c, value, err := l.vault.active(ctx, have.Credential, have.CredentialID)
 	if err != nil {
-		return task.Secret{}, err
+		return task.Given{}, err
+	}
+	given := task.Given{Value: value, Keep: Life}
+	if k, ok := kindOf(c.Kind); ok && k.minted {
+		if given, err = l.mint(ctx, k, c, value, have); err != nil {
+			return task.Given{}, err
+		}
 	}
 	key := fmt.Sprintf("credential.given/%s/%d", have.ID, have.Count)
 	if err := l.audit.Record(ctx, have.Task, key, "credential.given", seenBy, factsOf(have)); err != nil {
-		return task.Secret{}, err
+		return task.Given{}, err
 	}
 	if err := l.vault.rows.UseCredential(ctx, have.CredentialID, l.moment()); err != nil {
-		return task.Secret{}, err
+		return task.Given{}, err
 	}
-	return value, nil
+	return given, nil
 }

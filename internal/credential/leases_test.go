@@ -67,7 +67,7 @@ func TestLeaseEndsWithItsStageAndIsMadeAgain(t *testing.T) {
 	if again.ID != first.ID || again.Placeholder != first.Placeholder || again.Count != 2 || !again.Active() || !again.From.After(first.From) {
 		t.Errorf("again %+v", again)
 	}
-	if v, err := r.leases.Value(t.Context(), u.Sandbox, first.ID); err != nil || v.Reveal() != realValue {
+	if v, err := r.leases.Value(t.Context(), u.Sandbox, first.ID); err != nil || v.Value.Reveal() != realValue {
 		t.Errorf("value: %v", err)
 	}
 	if err := r.leases.End(t.Context(), tk.ID, "", task.EndedTask); err != nil {
@@ -96,7 +96,7 @@ func TestRevokedCredentialEndsItsLeases(t *testing.T) {
 		}
 		_, err = r.leases.Value(t.Context(), u.Sandbox, lent[0].ID)
 		wants(t, err, task.PolicyCredential, "has ended")
-		_, err = r.vault.active(t.Context(), "key", c.ID)
+		_, _, err = r.vault.active(t.Context(), "key", c.ID)
 		wants(t, err, task.PolicyCredential, "key")
 		if _, err := r.leases.Value(t.Context(), u.Sandbox, lent[1].ID); err != nil {
 			t.Errorf("the other one: %v", err)
@@ -155,12 +155,12 @@ func TestValueIsRefused(t *testing.T) {
 	} {
 		v, err := r.leases.Value(t.Context(), c[0], c[1])
 		wants(t, err, task.PolicyCredential, "not lent to this sandbox")
-		if !v.Empty() {
+		if !v.Value.Empty() {
 			t.Errorf("%q: a value", c)
 		}
 	}
 	for range 3 {
-		if v, err := r.leases.Value(t.Context(), u.Sandbox, l.ID); err != nil || v.Reveal() != realValue {
+		if v, err := r.leases.Value(t.Context(), u.Sandbox, l.ID); err != nil || v.Value.Reveal() != realValue {
 			t.Fatalf("%v", err)
 		}
 	}

@@ -60,7 +60,7 @@ func (r *rig) open() {
 	if r.vault, err = Open(r.t.Context(), r.keys(), r.store, r.tick); err != nil {
 		r.t.Fatal(err)
 	}
-	r.leases = NewLeases(r.vault, r.store, r.audit, r.tick, nil)
+	r.leases = NewLeases(r.vault, r.store, r.audit, r.tick, Minting{})
 }
 
 func (r *rig) keys() string {

@@ -141,12 +141,24 @@ func (k *key) seal(c task.Credential, value task.Secret) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return k.sealWith(ad, value), nil
+}
+
+func (k *key) sealWith(ad []byte, value task.Secret) []byte {
 	out := append([]byte{sealVersion}, k.id[:]...)
-	return k.aead.Seal(out, nil, []byte(value.Reveal()), ad), nil //nolint:gosec // NewGCMWithRandomNonce makes the nonce and wants none
+	return k.aead.Seal(out, nil, []byte(value.Reveal()), ad) //nolint:gosec // NewGCMWithRandomNonce makes the nonce and wants none
 }
 
 // open undoes seal. Every error is a *task.Failure with task.InfraVault.
 func (k *key) open(c task.Credential, sealed []byte) (task.Secret, error) {
+	ad, err := bound(c)
+	if err != nil {
+		return task.Secret{}, task.Fail(task.InfraVault, fmt.Sprintf("credential %q: its binding can't be encoded", c.Name), nil)
+	}
+	return k.openWith(ad, c, sealed)
+}
+
+func (k *key) openWith(ad []byte, c task.Credential, sealed []byte) (task.Secret, error) {
 	fault := func(text string) (task.Secret, error) {
 		return task.Secret{}, task.Fail(task.InfraVault, fmt.Sprintf("credential %q: %s", c.Name, text), nil)
 	}
@@ -155,10 +167,6 @@ func (k *key) open(c task.Credential, sealed []byte) (task.Secret, error) {
 	}
 	if subtle.ConstantTimeCompare(sealed[1:headBytes], k.id[:]) != 1 {
 		return fault("its value was sealed under another vault key than the one in keys/vault.key; put the right key file back, or remove the credential and add it again")
-	}
-	ad, err := bound(c)
-	if err != nil {
-		return fault("its binding can't be encoded")
 	}
 	value, err := k.aead.Open(nil, nil, sealed[headBytes:], ad)
 	if err != nil {

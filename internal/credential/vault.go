@@ -183,17 +183,18 @@ func (v *Vault) Get(ctx context.Context, name string) (task.Credential, error) {
 
 // active gives a credential and its opened value. One that was revoked, or is
 // another than id, gives task.PolicyCredential.
-func (v *Vault) active(ctx context.Context, name, id string) (task.Secret, error) {
+func (v *Vault) active(ctx context.Context, name, id string) (task.Credential, task.Secret, error) {
 	c, sealed, err := v.rows.Credential(ctx, name)
 	switch {
 	case reasonOf(err) == task.InputNotFound:
-		return task.Secret{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q was removed", name), nil)
+		return c, task.Secret{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q was removed", name), nil)
 	case err != nil:
-		return task.Secret{}, err
+		return c, task.Secret{}, err
 	case c.ID != id:
-		return task.Secret{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q was removed and another one added under its name", name), nil)
+		return c, task.Secret{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q was removed and another one added under its name", name), nil)
 	case c.Revoked != nil:
-		return task.Secret{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q was revoked", name), nil)
+		return c, task.Secret{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q was revoked", name), nil)
 	}
-	return v.open(ctx, c, sealed)
+	value, err := v.open(ctx, c, sealed)
+	return c, value, err
 }

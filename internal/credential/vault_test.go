@@ -252,7 +252,7 @@ func TestAlteredRowsDoNotOpen(t *testing.T) {
 			}
 			r.reopen(func() { c.change(r) })
 			wants(t, r.vault.Check(t.Context()), task.InfraVault, c.text)
-			v, err := r.vault.active(t.Context(), "key", cred.ID)
+			_, v, err := r.vault.active(t.Context(), "key", cred.ID)
 			if !v.Empty() {
 				t.Errorf("it opens: %q", v.Reveal())
 			}
@@ -285,7 +285,7 @@ func TestLostKeyComesBack(t *testing.T) {
 	if err := os.WriteFile(r.keyFile(), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := r.vault.active(t.Context(), "key", c.ID); err != nil || v.Reveal() != realValue {
+	if _, v, err := r.vault.active(t.Context(), "key", c.ID); err != nil || v.Reveal() != realValue {
 		t.Errorf("got %v", err)
 	}
 	// A key that is lost for good: what it sealed is removed, and a new one made.

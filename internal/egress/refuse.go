@@ -45,6 +45,8 @@ func hint(reason task.Reason) string {
 		return "The host is allowed, but its certificate is not valid for this name."
 	case task.InfraControlAway:
 		return "The credential for this request can't be had now. Try again later."
+	case task.InfraCredential:
+		return "Who mints the credential for this request does not answer as it should. Try again later."
 	case task.InfraStorage:
 		return "The decision can't be recorded now. Try again later."
 	case task.EgressUnresolved:

@@ -106,15 +106,15 @@ func (v *vault) End(_ context.Context, id, sandbox, why string) error {
 	return nil
 }
 
-func (v *vault) Value(_ context.Context, sandbox, lease string) (task.Secret, error) {
+func (v *vault) Value(_ context.Context, sandbox, lease string) (task.Given, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, l := range v.leases {
 		if l.ID == lease && l.Sandbox == sandbox && l.Active() {
-			return task.NewSecret(v.values[l.CredentialID]), nil
+			return task.Given{Value: task.NewSecret(v.values[l.CredentialID]), Keep: time.Minute}, nil
 		}
 	}
-	return task.Secret{}, task.Fail(task.PolicyCredential, "not lent", nil)
+	return task.Given{}, task.Fail(task.PolicyCredential, "not lent", nil)
 }
 
 func (v *vault) Holds(_ context.Context, sandbox, subject string) (bool, error) {

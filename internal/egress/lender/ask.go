@@ -26,6 +26,7 @@ type lent struct {
 	value []byte
 	asked time.Time     // before the question was sent
 	keep  time.Duration // from asked on
+	once  bool          // it is for one request
 }
 
 // ask asks until there is an answer or a refusal, or ctx ends.
@@ -33,7 +34,7 @@ func (l *Lender) ask(ctx context.Context, sandbox, lease string) (lent, error) {
 	pause := firstPause
 	for {
 		a, err := l.once(ctx, sandbox, lease)
-		if err == nil || refusal(err) {
+		if err == nil || refusal(err) || reasonOf(err) == task.InfraCredential {
 			return a, err
 		}
 		timer := time.NewTimer(pause)
@@ -47,8 +48,9 @@ func (l *Lender) ask(ctx context.Context, sandbox, lease string) (lent, error) {
 	}
 }
 
-// once asks once. A *task.Failure of class policy is a refusal; every other
-// error may be gone in a moment.
+// once asks once. A *task.Failure of class policy is a refusal, and one with
+// task.InfraCredential comes from who mints the value; every other error may be
+// gone in a moment.
 func (l *Lender) once(ctx context.Context, sandbox, lease string) (lent, error) {
 	token, err := readToken(l.tokenFile)
 	if err != nil {
@@ -96,8 +98,13 @@ func refusedBy(resp *http.Response, data []byte) error {
 		Detail string `json:"detail"`
 	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	if kind == "application/problem+json" && json.Unmarshal(data, &p) == nil && p.Code == string(task.PolicyCredential) {
-		return task.Fail(task.PolicyCredential, "the lease is not lent, or no longer: it was revoked or its stage ended", nil)
+	if kind == "application/problem+json" && json.Unmarshal(data, &p) == nil {
+		switch task.Reason(p.Code) {
+		case task.PolicyCredential:
+			return task.Fail(task.PolicyCredential, "the lease is not lent, or no longer: it was revoked, its stage ended, or who mints its value refuses", nil)
+		case task.InfraCredential:
+			return task.Fail(task.InfraCredential, "who mints the credential's value does not answer as it should", nil)
+		}
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
 		return errors.New("the control plane does not accept the gateway's token")
@@ -111,11 +118,12 @@ func parse(data []byte) (lent, error) {
 		Value     string    `json:"value"`
 		ExpiresAt time.Time `json:"expiresAt"`
 		Seconds   int       `json:"seconds"`
+		Once      bool      `json:"once"`
 	}
 	if err := json.Unmarshal(data, &a); err != nil {
 		return lent{}, errors.New("answer: not the expected JSON")
 	}
-	if a.Value == "" || a.Seconds <= 0 {
+	if a.Value == "" || a.Seconds < 0 || a.Once != (a.Seconds == 0) {
 		return lent{}, errors.New("answer: without a value or its time")
 	}
 	for _, c := range []byte(a.Value) {
@@ -124,7 +132,7 @@ func parse(data []byte) (lent, error) {
 		}
 	}
 	// How long it lasts is counted here: clocks of two machines differ.
-	return lent{value: []byte(a.Value), keep: min(time.Duration(a.Seconds)*time.Second, Keep)}, nil
+	return lent{value: []byte(a.Value), once: a.Once, keep: min(time.Duration(a.Seconds)*time.Second, Keep)}, nil
 }
 
 func readToken(path string) (task.Secret, error) {

@@ -6,7 +6,8 @@
 // asked for again before its time is over, so that a control plane that is away
 // for a moment is not noticed. A lease that is not held makes who needs it wait,
 // at most Options.Wait; then it is infra.control_plane_away. A refusal is told
-// at once, and a value that was held is dropped by it.
+// at once, and a value that was held is dropped by it. A value that is for one
+// request is asked for again for each and never held.
 //
 // Not promised: that a copy of the value which a request already carries is
 // overwritten; strings of Go can't be.
@@ -81,6 +82,8 @@ type entry struct {
 type question struct {
 	done  chan struct{}
 	value task.Secret
+	once  bool // the value is for one of those who wait
+	taken bool // one of them has it
 	err   error
 }
 
@@ -137,6 +140,7 @@ func here(host string) bool {
 
 // Value gives the value of the sandbox's lease, from memory while it is fresh.
 // Errors are *task.Failure: of class policy when the lease is refused,
+// task.InfraCredential when who mints it does not answer as it should,
 // task.InfraControlAway when it can't be known now.
 func (l *Lender) Value(ctx context.Context, sandbox string, lease task.Lease) (task.Secret, error) {
 	if sandbox == "" || lease.ID == "" || strings.ContainsAny(sandbox+lease.ID, "\x00/") {
@@ -151,14 +155,32 @@ func (l *Lender) Value(ctx context.Context, sandbox string, lease task.Lease) (t
 		}
 		select {
 		case <-q.done:
+			if q.once {
+				if value, ok := l.claim(q); ok {
+					return value, nil
+				}
+				continue
+			}
 			// A question that another one began may have had less time than ours.
-			if q.err == nil || refusal(q.err) || patience.Err() != nil {
+			if q.err == nil || refusal(q.err) || reasonOf(q.err) == task.InfraCredential || patience.Err() != nil {
 				return q.value, q.err
 			}
 		case <-patience.Done():
 			return task.Secret{}, task.Fail(task.InfraControlAway, "the control plane did not lend the credential in time; see that cofferdamd runs", patience.Err())
 		}
 	}
+}
+
+// claim takes the value of a question that is for one request, unless another
+// one has it.
+func (l *Lender) claim(q *question) (task.Secret, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.taken {
+		return task.Secret{}, false
+	}
+	q.taken = true
+	return q.value, true
 }
 
 // look gives what is held. When that is nothing, it returns the question that
@@ -211,6 +233,7 @@ func (l *Lender) begin(key string, e *entry) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		q.value, q.err = l.settle(key, e, a, err)
+		q.once = a.once && q.err == nil
 		e.asking = nil
 		close(q.done)
 	})
@@ -224,6 +247,12 @@ func (l *Lender) settle(key string, e *entry, a lent, err error) (task.Secret, e
 		// The grant it was asked for is over: nothing of the answer stays.
 		clear(a.value)
 		return task.Secret{}, task.Fail(task.PolicyCredential, "the lease ended", nil)
+	case err == nil && a.once:
+		e.wipe()
+		e.refused = nil
+		value := task.NewSecret(string(a.value))
+		clear(a.value)
+		return value, nil
 	case err == nil:
 		e.wipe()
 		e.value, e.refused = a.value, nil
@@ -310,7 +339,11 @@ func (l *Lender) Close() {
 	l.client.CloseIdleConnections()
 }
 
-func refusal(err error) bool {
-	f, ok := errors.AsType[*task.Failure](err)
-	return ok && f.Reason.Class() == "policy"
+func refusal(err error) bool { return reasonOf(err).Class() == "policy" }
+
+func reasonOf(err error) task.Reason {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
+		return f.Reason
+	}
+	return ""
 }

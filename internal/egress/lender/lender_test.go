@@ -238,6 +238,52 @@ func TestValueIsNeverKeptLonger(t *testing.T) {
 	}
 }
 
+// What is for one request is asked for by each and never held.
+func TestValueForOneRequest(t *testing.T) {
+	c := newControl(t)
+	l, _ := newLender(t, c, nil)
+	c.set(func(w http.ResponseWriter, n int) { fmt.Fprintf(w, `{"value":"once-%d","seconds":0,"once":true}`, n) })
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var asking sync.WaitGroup
+	for range 20 {
+		asking.Go(func() {
+			v, err := l.Value(context.WithoutCancel(t.Context()), box, lease("l-a"))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			seen[v.Reveal()]++
+		})
+	}
+	asking.Wait()
+	if len(seen) != 20 || c.count() != 20 {
+		t.Errorf("%d values from %d questions for 20 requests", len(seen), c.count())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.held[box+"/l-a"]; e != nil && e.value != nil {
+		t.Error("one is held")
+	}
+}
+
+// Who mints the value fails: that is told at once, and a value that is held
+// lasts on.
+func TestProviderFails(t *testing.T) {
+	c := newControl(t)
+	l, now := newLender(t, c, nil)
+	wants(t, l, "l-a")
+	c.set(func(w http.ResponseWriter, _ int) { refuses(w, "infra.credential_provider", 503) })
+	if v, err := l.Value(t.Context(), box, lease("l-b")); reason(err) != task.InfraCredential || !v.Empty() || c.count() != 2 {
+		t.Errorf("got %v after %d questions", err, c.count())
+	}
+	now.add(31 * time.Second)
+	wants(t, l, "l-a")
+	eventually(t, "the renewal", func() bool { return c.count() == 3 })
+	wants(t, l, "l-a")
+}
+
 func TestWaitsForTheControlPlane(t *testing.T) {
 	c := newControl(t)
 	l, _ := newLender(t, c, nil)
@@ -276,6 +322,9 @@ func TestFaultyControlPlane(t *testing.T) {
 		"cut":          func(w http.ResponseWriter, _ int) { fmt.Fprint(w, `{"value":"`+secret) },
 		"no value":     func(w http.ResponseWriter, _ int) { fmt.Fprint(w, `{"seconds":60}`) },
 		"no time":      func(w http.ResponseWriter, _ int) { fmt.Fprintf(w, `{"value":%q}`, secret) },
+		"once, with a time": func(w http.ResponseWriter, _ int) {
+			fmt.Fprintf(w, `{"value":%q,"seconds":60,"once":true}`, secret)
+		},
 		"a line break": func(w http.ResponseWriter, _ int) { fmt.Fprint(w, `{"value":"`+secret+`\r\nHost: evil","seconds":60}`) },
 		"huge": func(w http.ResponseWriter, _ int) {
 			fmt.Fprintf(w, `{"value":%q,"seconds":60}`, strings.Repeat(secret, 10000))

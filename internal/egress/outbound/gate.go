@@ -173,8 +173,11 @@ func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (Loan, task.Reas
 	value, err := lender.Value(ctx, g.Grant.Sandbox, *p.lease)
 	if err != nil {
 		var f *task.Failure
-		if errors.As(err, &f) && f.Reason.Class() == "policy" {
+		switch {
+		case errors.As(err, &f) && f.Reason.Class() == "policy":
 			return Loan{}, task.PolicyCredential
+		case f != nil && f.Reason == task.InfraCredential:
+			return Loan{}, task.InfraCredential
 		}
 		return Loan{}, task.InfraControlAway
 	}

@@ -31,7 +31,7 @@ type Leases interface {
 	Check(ctx context.Context, requester string, rules map[task.StageName][]task.Rule) error
 	Of(ctx context.Context, taskID string) ([]task.Lent, error)
 	End(ctx context.Context, taskID, sandbox, why string) error
-	Value(ctx context.Context, sandbox, lease string) (task.Secret, error)
+	Value(ctx context.Context, sandbox, lease string) (task.Given, error)
 }
 
 // Machines knows where sandboxes are. Implemented by fleet.
@@ -212,11 +212,15 @@ func (d *Desk) Lend(ctx context.Context, who identity.Principal, r api.LendReque
 	case err != nil:
 		return api.LendAnswer{}, task.Fail(task.InfraControlAway, "which machine has the sandbox can't be known at this moment", err)
 	}
-	value, err := d.Leases.Value(ctx, r.Sandbox, r.Lease)
+	given, err := d.Leases.Value(ctx, r.Sandbox, r.Lease)
 	if err != nil {
 		return api.LendAnswer{}, err
 	}
-	return api.LendAnswer{Value: value.Reveal(), ExpiresAt: d.Now().Add(d.Life).UTC(), Seconds: int(d.Life / time.Second)}, nil
+	if given.Once {
+		return api.LendAnswer{Value: given.Value.Reveal(), ExpiresAt: d.Now().UTC(), Once: true}, nil
+	}
+	keep := min(given.Keep, d.Life)
+	return api.LendAnswer{Value: given.Value.Reveal(), ExpiresAt: d.Now().Add(keep).UTC(), Seconds: int(keep / time.Second)}, nil
 }
 
 func reason(err error) task.Reason {

@@ -105,7 +105,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.lent = credential.NewLeases(v, r.store, r.audit, time.Now, nil)
+	r.lent = credential.NewLeases(v, r.store, r.audit, time.Now, credential.Minting{})
 	r.desk, err = New(Options{Vault: r.lent, Leases: r.lent, Machines: r, Grants: r, Life: credential.Life, Now: func() time.Time { return r.now }, Log: log})
 	if err != nil {
 		t.Fatal(err)
