@@ -37,7 +37,7 @@ func (p *policies) Compile(spec task.Spec, layers task.Layers) (stage.Plan, erro
 		return stage.Plan{}, err
 	}
 	return stage.Plan{
-		Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Timeout: plan.Timeout, Files: plan.Files, Sudo: plan.Sudo,
+		Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Identity: plan.Identity, Timeout: plan.Timeout, Files: plan.Files, Sudo: plan.Sudo,
 		Repository: plan.Repository, Narrowed: plan.Narrowed,
 	}, nil
 }

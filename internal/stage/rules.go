@@ -138,7 +138,7 @@ func (p Plan) Spec(taskID string, attempt int, role string) sandbox.Spec {
 	spec.Sudo = p.Sudo && role != RoleExport
 	for _, name := range stagesIn(role) {
 		// What the repository is given is known only after checkout.
-		if len(p.Rules[name]) > 0 || !p.Unknown[name].IsZero() || p.Repository.Network {
+		if len(p.Rules[name]) > 0 || len(p.Identity[name]) > 0 || !p.Unknown[name].IsZero() || p.Repository.Network {
 			spec.Network = true
 		}
 	}

@@ -135,13 +135,14 @@ type Policies interface {
 
 // Plan is what a task's policy comes to.
 type Plan struct {
-	Digest  task.Digest
-	Limits  task.Limits
-	Rules   map[task.StageName][]task.Rule  // checkout, setup, agent, verify
-	Unknown map[task.StageName]task.Unknown // of connections that no rule matches
-	Timeout map[task.StageName]time.Duration
-	Files   task.FileRules // of the agent stage
-	Sudo    bool           // the workload may become root inside its sandbox
+	Digest   task.Digest
+	Limits   task.Limits
+	Rules    map[task.StageName][]task.Rule     // checkout, setup, agent, verify
+	Unknown  map[task.StageName]task.Unknown    // of connections that no rule matches
+	Identity map[task.StageName][]task.Identity // for whom the stage has tokens of its run
+	Timeout  map[task.StageName]time.Duration
+	Files    task.FileRules // of the agent stage
+	Sudo     bool           // the workload may become root inside its sandbox
 
 	Repository task.RepositoryAsk // what the repository's layer may say, and says, in place of what the request leaves out
 	Narrowed   []string           // what the repository's layer asked for and is not given, a line each

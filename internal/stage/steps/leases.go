@@ -65,7 +65,7 @@ func (w *Work) setGrant(ctx context.Context, grant task.Grant, prepare func(*tas
 			return err
 		}
 	}
-	if len(grant.Rules) > 0 || !grant.Unknown.IsZero() {
+	if len(grant.Rules) > 0 || len(grant.Leases) > 0 || !grant.Unknown.IsZero() {
 		h.grant = &grant
 	}
 	return w.Sandboxes.Grant(ctx, grant)
@@ -115,14 +115,16 @@ func (w *Work) withdraw(ctx context.Context, sandbox string, ended []task.Lent) 
 	return w.Sandboxes.Grant(ctx, next)
 }
 
-// lend adds to the grant the leases of the credentials that its rules name.
+// lend adds to the grant the leases of the credentials that its rules name, and
+// those of the tokens that its stage has.
 func (r *run) lend(ctx context.Context, grant *task.Grant) error {
 	r.lent = nil
-	if !slices.ContainsFunc(grant.Rules, func(rule task.Rule) bool { return rule.Credential != "" }) {
+	identity := r.plan.Identity[grant.Stage]
+	if len(identity) == 0 && !slices.ContainsFunc(grant.Rules, func(rule task.Rule) bool { return rule.Credential != "" }) {
 		return nil
 	}
 	lent, err := r.Leases.Lend(ctx, task.LeaseUse{
-		Task: r.in.Task, Attempt: r.in.Attempt, Stage: grant.Stage, Sandbox: grant.Sandbox, Who: r.task.RequestedBy,
+		Task: r.in.Task, Attempt: r.in.Attempt, Stage: grant.Stage, Sandbox: grant.Sandbox, Who: r.task.RequestedBy, Identity: identity,
 	}, grant.Rules)
 	if err != nil {
 		return err

@@ -64,7 +64,12 @@ func (r *run) giveLoop(ctx context.Context) (own task.Grant, err error) {
 			return err
 		}
 		g.Leases, own.Leases = leasesFor(all.Leases, inside.Rules), leasesFor(all.Leases, own.Rules)
-		r.lent = slices.DeleteFunc(r.lent, func(l task.Lent) bool { return !lends(inside.Rules, l.Credential) })
+		for _, l := range all.Leases {
+			if l.OfIdentity() { // the sandbox's, whatever its rules lend
+				g.Leases = append(g.Leases, l)
+			}
+		}
+		r.lent = slices.DeleteFunc(r.lent, func(l task.Lent) bool { return !l.OfIdentity() && !lends(inside.Rules, l.Credential) })
 		return nil
 	})
 	return own, err

@@ -37,6 +37,9 @@ func of(l task.Lent, rules []task.Rule, first bool) []variable {
 	case task.KindPostgres:
 		return postgres(l, rules, first)
 	}
+	if l.OfIdentity() {
+		return []variable{{task.TokenURLEnv, task.TokenURL}, {task.TokenEnv, l.Placeholder}}
+	}
 	if l.Env == "" {
 		return nil
 	}

@@ -23,14 +23,15 @@ type (
 		Limits       task.Limits                    `json:"limits"`
 		Rules        map[task.StageName][]task.Rule `json:"rules,omitempty"`
 
-		Project        string                           `json:"project,omitempty"`
-		OperatorDigest task.Digest                      `json:"operatorDigest,omitempty"` // of the text of the layer
-		ProjectDigest  task.Digest                      `json:"projectDigest,omitempty"`
-		Unknown        map[task.StageName]task.Unknown  `json:"unknown,omitempty"` // of connections that no rule matches
-		Timeout        map[task.StageName]time.Duration `json:"timeout,omitempty"`
-		Files          task.FileRules                   `json:"files,omitzero"`
-		Widened        []string                         `json:"widened,omitempty"` // protections that are taken away
-		Sudo           bool                             `json:"sudo,omitempty"`
+		Project        string                             `json:"project,omitempty"`
+		OperatorDigest task.Digest                        `json:"operatorDigest,omitempty"` // of the text of the layer
+		ProjectDigest  task.Digest                        `json:"projectDigest,omitempty"`
+		Unknown        map[task.StageName]task.Unknown    `json:"unknown,omitempty"`  // of connections that no rule matches
+		Identity       map[task.StageName][]task.Identity `json:"identity,omitempty"` // for whom stages have tokens of their run
+		Timeout        map[task.StageName]time.Duration   `json:"timeout,omitempty"`
+		Files          task.FileRules                     `json:"files,omitzero"`
+		Widened        []string                           `json:"widened,omitempty"` // protections that are taken away
+		Sudo           bool                               `json:"sudo,omitempty"`
 	}
 	// RepositoryAsked is of kind policy.repository.
 	RepositoryAsked struct {
