@@ -36,6 +36,8 @@ type setting struct {
 	required bool
 	// lent says that whoever uses the lease needs it, so that it travels with it.
 	lent bool
+	// preset is what it is when it is not given; empty: nothing.
+	preset string
 	// fault says what is wrong with it; nil: any text without control characters
 	// of at most maxSetting bytes.
 	fault func(text string) string
@@ -47,6 +49,7 @@ const maxSetting = 1024
 func kinds() []kind {
 	return []kind{
 		{name: task.KindHeader, header: true, fault: valueFault},
+		queryKind(), basicKind(), gitKind(),
 		postgresKind(),
 	}
 }
@@ -102,6 +105,20 @@ func (k kind) check(r request) error {
 		return k.whole(r)
 	}
 	return nil
+}
+
+// preset completes settings with what the kind presets.
+func (k kind) preset(given map[string]string) map[string]string {
+	out := maps.Clone(given)
+	for name, s := range k.settings {
+		if _, ok := given[name]; !ok && s.preset != "" {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[name] = s.preset
+		}
+	}
+	return out
 }
 
 func (s setting) check(text string) string {

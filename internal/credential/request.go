@@ -104,6 +104,9 @@ func (r request) filled() (request, error) {
 			r.Prefix = "Bearer "
 		}
 	}
+	if k, ok := kindOf(r.Kind); ok {
+		r.Settings = k.preset(r.Settings)
+	}
 	if len(r.Ports) == 0 {
 		k, _ := kindOf(r.Kind)
 		r.Ports = []uint16{cmp.Or(k.port, 443)}

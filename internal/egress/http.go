@@ -267,6 +267,9 @@ func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
 				}
 				x.screen.Open()
 			}
+			if err := loan.Returned(res); err != nil {
+				return err
+			}
 			if !x.h2 && len(res.Trailer) > 0 {
 				res.Header.Del("Content-Length") // in HTTP/1 only chunks have trailers
 			}

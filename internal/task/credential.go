@@ -17,6 +17,15 @@ const (
 	KindOIDC      = "oidc"             // the run's own token, minted a request
 )
 
+// The settings of kinds that travel with leases and that more than one room
+// reads.
+const (
+	SettingParameter  = "parameter"  // of KindQuery: the parameter that carries it
+	SettingUser       = "user"       // of KindBasic and KindGit: the name before the colon
+	SettingRepository = "repository" // of KindGit: owner/name patterns, separated by commas; none: any
+	SettingPush       = "push"       // of KindGit: "yes" or "no"
+)
+
 // Credential is what is known of a credential of the vault, without its value:
 // whose it is, how it is carried, and what it is bound to. Nothing but Used and
 // Revoked changes after it was added.

@@ -33,6 +33,9 @@ type carrier interface {
 func carriers() map[string]carrier {
 	return map[string]carrier{
 		task.KindHeader: headerCarrier{},
+		task.KindQuery:  queryCarrier{},
+		task.KindBasic:  basicCarrier{},
+		task.KindGit:    gitCarrier{},
 	}
 }
 
@@ -47,11 +50,12 @@ func kindOf(l *task.Lease) string {
 // Carriers take out of it and never change the request.
 type remainder struct {
 	method, host, path, query string
+	sent                      string // the path as it is sent, escaped
 	header                    http.Header
 }
 
 func rest(r *http.Request) remainder {
-	return remainder{method: r.Method, host: r.Host, path: r.URL.Path, query: r.URL.RawQuery, header: r.Header.Clone()}
+	return remainder{method: r.Method, host: r.Host, path: r.URL.Path, sent: SentPath(r.URL), query: r.URL.RawQuery, header: r.Header.Clone()}
 }
 
 // holds says whether the placeholder stands in it.

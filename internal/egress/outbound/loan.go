@@ -33,6 +33,24 @@ func (l Loan) Apply(out *http.Request) error {
 	return l.carrier.put(l.lease, l.value, out)
 }
 
+// echoed is a carrier whose far sides repeat what they were sent in the ordinary
+// course of things, where programs then send it again.
+type echoed interface {
+	// back puts the placeholder in place of the value. An error means that the
+	// answer must not be given; it never holds the value.
+	back(l *task.Lease, value Secret, res *http.Response) error
+}
+
+// Returned puts the placeholder where an answer repeats the value as such
+// answers do: in an address to go on with, or in what Git LFS says to send next.
+// An error means that the answer must not be given.
+func (l Loan) Returned(res *http.Response) error {
+	if c, ok := l.carrier.(echoed); ok {
+		return c.back(l.lease, l.value, res)
+	}
+	return nil
+}
+
 // errFar stands for an error that may quote what a far side sent.
 var errFar = errors.New("the far side broke off, or what it sent can't be read")
 

@@ -97,6 +97,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		e.end(res.StatusCode, task.PolicyProtocol)
 		return nil, e.failure(task.PolicyProtocol, res.Body.Close())
 	}
+	if err := e.loan.Returned(res); err != nil {
+		e.end(res.StatusCode, task.EgressUnreachable)
+		return nil, e.failure(task.EgressUnreachable, errors.Join(err, res.Body.Close()))
+	}
 	res.Body = &answer{ReadCloser: res.Body, exchange: e}
 	e.loan.answered(res)
 	return res, nil
