@@ -3,6 +3,8 @@ package credential
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // pattern is a host pattern: an exact name or address, "*." for one label
@@ -55,6 +57,9 @@ func hostFault(host string) string {
 	}
 	if strings.Trim(host, "*.") == "" {
 		return "would be every host: bind the credential to the hosts it is for"
+	}
+	if task.IsReserved(strings.TrimLeft(strings.ToLower(strings.TrimSuffix(host, ".")), "*.")) {
+		return "is the gateway's own: it answers there itself, and nothing is sent"
 	}
 	if len(host) > 253 {
 		return "is longer than a host name can be"

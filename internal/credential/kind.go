@@ -51,6 +51,8 @@ func kinds() []kind {
 		{name: task.KindHeader, header: true, fault: valueFault},
 		queryKind(), basicKind(), gitKind(),
 		postgresKind(),
+		awsKind(),
+		oidcKind(),
 	}
 }
 

@@ -146,7 +146,7 @@ func (l *Leases) check(ctx context.Context, requester string, r task.Rule) error
 }
 
 // Lend makes the leases of the credentials that the rules of a stage name, in
-// the order of their names. It may be repeated: the same leases with the same
+// the order of their names, and then those of the stage's own tokens. It may be repeated: the same leases with the same
 // placeholders come back. One that ended meanwhile for another reason than its
 // stage's end comes back ended, since the stage has its placeholder already; it
 // must not be granted. Every begin is on record before it is returned. Errors
@@ -171,7 +171,8 @@ func (l *Leases) Lend(ctx context.Context, use task.LeaseUse, rules []task.Rule)
 		}
 		out = append(out, one)
 	}
-	return out, nil
+	identity, err := l.lendIdentity(ctx, use)
+	return append(out, identity...), err
 }
 
 func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string) (task.Lent, error) {
@@ -191,14 +192,18 @@ func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string) (task
 	if _, _, err := l.vault.active(ctx, name, c.ID); err != nil {
 		return task.Lent{}, err
 	}
-	want := task.Lent{
+	return l.keep(ctx, task.Lent{
 		Lease: task.Lease{
 			ID: leaseID(use, c.ID), Credential: c.Name, Kind: c.Kind, Settings: settingsOf(c), Header: c.Header, Prefix: c.Prefix, Placeholder: placeholderOf(c),
 			Hosts: c.Hosts, Ports: c.Ports, Methods: c.Methods, Paths: c.Paths,
 		},
 		CredentialID: c.ID, Env: c.Env, Task: use.Task, Attempt: use.Attempt, Stage: use.Stage, Sandbox: use.Sandbox,
 		Count: 1, From: l.moment(),
-	}
+	})
+}
+
+// keep makes one lease, and puts its begin on record.
+func (l *Leases) keep(ctx context.Context, want task.Lent) (task.Lent, error) {
 	// The end of the time before stands in the account before the lease lasts again.
 	if old, err := l.rows.Lease(ctx, want.ID); err == nil && !old.Active() {
 		if err := l.recordEnd(ctx, old); err != nil {
@@ -217,7 +222,7 @@ func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string) (task
 	begun := have
 	begun.Until, begun.Ended = nil, ""
 	key := fmt.Sprintf("credential.lent/%s/%d", have.ID, have.Count)
-	return have, l.audit.Record(ctx, use.Task, key, "credential.lent", seenBy, factsOf(begun))
+	return have, l.audit.Record(ctx, want.Task, key, "credential.lent", seenBy, factsOf(begun))
 }
 
 // had finds a lease of the credential's name that the stage had before, ended,
@@ -335,6 +340,9 @@ func (l *Leases) Value(ctx context.Context, sandbox, lease string) (task.Given, 
 	}
 	if have.Sandbox != sandbox || !have.Active() {
 		return task.Given{}, refused
+	}
+	if have.OfIdentity() {
+		return l.token(ctx, have)
 	}
 	c, value, err := l.vault.active(ctx, have.Credential, have.CredentialID)
 	if err != nil {

@@ -214,7 +214,9 @@ func (l *Leases) ask(ctx context.Context, m minting, id string) (Minted, error) 
 	if err == nil {
 		return made, nil
 	}
-	err = l.quiet(m, err)
+	if err = l.quiet(m, err); reasonOf(err) == task.LimitRequests {
+		return Minted{}, err // who asks waits; the next one need not
+	}
 	l.with.Log.Warn("a credential's value was not minted", "credential", m.of.Name, "lease", m.lent.ID, "error", err)
 	return Minted{}, l.fail(ctx, m, id, err)
 }
@@ -227,7 +229,7 @@ func (l *Leases) quiet(m minting, err error) error {
 	switch {
 	case long != "" && strings.Contains(err.Error(), long):
 		return task.Fail(task.InfraCredential, fmt.Sprintf("credential %q: its provider repeated the key in what it answered", m.of.Name), nil)
-	case reason != task.PolicyCredential && reason != task.InfraCredential:
+	case reason != task.PolicyCredential && reason != task.InfraCredential && reason != task.LimitRequests:
 		return task.Fail(task.InfraCredential, fmt.Sprintf("credential %q can't be minted now", m.of.Name), err)
 	}
 	return err

@@ -61,6 +61,7 @@ func (s *Store) MakeLease(ctx context.Context, l task.Lent) (task.Lent, error) {
 		if err != nil {
 			return err
 		}
+		live = live || l.CredentialID == "" && l.OfIdentity() // has none behind it
 		err = tx.NewSelect().Model(&row).Where("id = ?", l.ID).Scan(ctx)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
