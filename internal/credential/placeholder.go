@@ -24,6 +24,8 @@ func shapes() []shape {
 		{"sk-svcacct-", 132},
 		{"sk-", 51},
 		{"AIza", 39},
+		{shapeLasting, 20},
+		{shapeSession, 20},
 		{"github_pat_", 93},
 		{"ghp_", 40},
 		{"gho_", 40},

@@ -16,8 +16,8 @@ func Of(lent []task.Lent, rules []task.Rule) []string {
 	var env []string
 	had, kinds := map[string]bool{}, map[string]bool{}
 	for _, l := range lent {
-		first := !kinds[l.Kind]
-		kinds[l.Kind] = true
+		first := !kinds[family(l.Kind)]
+		kinds[family(l.Kind)] = true
 		for _, v := range of(l, rules, first) {
 			if !had[v.name] {
 				had[v.name] = true
@@ -25,17 +25,27 @@ func Of(lent []task.Lent, rules []task.Rule) []string {
 			}
 		}
 	}
-	return env
+	return append(env, git(lent)...)
+}
+
+// family is the kind that sets the same variables.
+func family(kind string) string {
+	if kind == task.KindAWSWeb {
+		return task.KindAWS
+	}
+	return kind
 }
 
 type variable struct{ name, value string }
 
 // of gives those of one lease: by its kind, or its placeholder alone. first says
-// that it is the first of its kind.
+// that it is the first of its kind or of one that sets the same.
 func of(l task.Lent, rules []task.Rule, first bool) []variable {
 	switch l.Kind {
 	case task.KindPostgres:
 		return postgres(l, rules, first)
+	case task.KindAWS, task.KindAWSWeb:
+		return aws(l, first)
 	}
 	if l.OfIdentity() {
 		return []variable{{task.TokenURLEnv, task.TokenURL}, {task.TokenEnv, l.Placeholder}}
