@@ -34,6 +34,9 @@ type Decision struct {
 	// or to this connection of PostgreSQL;
 	// empty: none.
 	Credential string
+	// Body says that a rule about bodies may stand for the request: it is denied
+	// until its body was read and it is asked again.
+	Body bool
 }
 
 // The protocols of a rule.
@@ -47,8 +50,8 @@ const (
 )
 
 // Rule allows one host, or a pattern of hosts, on some ports, and where it says
-// more, only some requests. A rule with Methods, Paths or Credential is a rule
-// about requests: connections it matches are inspected. One for PostgreSQL is
+// more, only some requests. A rule with Methods, Paths, Query, Headers, Body or
+// Credential is a rule about requests: connections it matches are inspected. One for PostgreSQL is
 // not: its credential is lent to the connection.
 type Rule struct {
 	ID         string   `json:"id"`                   // where it stands, such as "agent.network.allow[2]"
@@ -57,6 +60,9 @@ type Rule struct {
 	Protocol   string   `json:"protocol,omitempty"`   // empty: whatever is recognised
 	Methods    []string `json:"methods,omitempty"`    // upper case; empty: any
 	Paths      []string `json:"paths,omitempty"`      // "/a/b" exactly, "*" one segment, a last "**" any rest; empty: any
+	Query      []Match  `json:"query,omitempty"`      // all must hold; empty: any
+	Headers    []Match  `json:"headers,omitempty"`    // all must hold; empty: any
+	Body       *Body    `json:"body,omitempty"`       // nil: any
 	Credential string   `json:"credential,omitempty"` // lent to requests that match
 	Private    bool     `json:"private,omitempty"`    // set by the operator layer only
 	Layer      string   `json:"layer,omitempty"`      // who said it: "operator", "project", "repository", "task"
@@ -64,7 +70,7 @@ type Rule struct {
 
 // Requests says whether the rule is about HTTP requests, not connections alone.
 func (r Rule) Requests() bool {
-	return r.Protocol != ProtocolPostgres && (r.Protocol == ProtocolHTTP || len(r.Methods) > 0 || len(r.Paths) > 0 || r.Credential != "")
+	return r.Protocol != ProtocolPostgres && (r.Protocol == ProtocolHTTP || r.Narrow())
 }
 
 // Grant is what one stage in one sandbox may reach. It is decided once, by
@@ -76,16 +82,16 @@ type Grant struct {
 	PolicyDigest Digest    `json:"policyDigest,omitempty"`
 	Rules        []Rule    `json:"rules,omitempty"`
 	Leases       []Lease   `json:"leases,omitempty"`
+	Unknown      Unknown   `json:"unknown,omitzero"` // of connections that no rule matches
+	// Withdrawn are ids of rules that followed from an answer which was taken back:
+	// connections made under them are cut.
+	Withdrawn []string `json:"withdrawn,omitempty"`
 }
 
 // Lease lends one credential to one stage of one sandbox. It never holds the
 // real value: who may use it asks the control plane for it by ID.
 type Lease struct {
 	ID         string `json:"id"` // "l-" and 16 characters of lowercase base32
-	Unknown      Unknown   `json:"unknown,omitzero"` // of connections that no rule matches
-	// Withdrawn are ids of rules that followed from an answer which was taken back:
-	// connections made under them are cut.
-	Withdrawn []string `json:"withdrawn,omitempty"`
 	Credential string `json:"credential"`
 	Kind       string `json:"kind,omitempty"` // empty, as in leases of before there were others: KindHeader
 	// Settings are those of the credential that whoever uses the lease needs.

@@ -1,0 +1,131 @@
+package match
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// likeForms is a parameter's name as the most lenient of those read it that make
+// variables of them: case, an index in brackets, and dots, spaces and dashes in
+// place of underscores make no difference.
+func likeForms(name string) string {
+	name, _, _ = strings.Cut(strings.ToLower(strings.TrimLeft(name, " ")), "[")
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '.', ' ', '-':
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+// pair is one parameter as it stands and as it is meant.
+type pair struct{ raw, name, value string }
+
+// Query says whether a query, without its "?", is what the rule wants.
+func (f Fields) Query(raw string) bool {
+	if f.never {
+		return false
+	}
+	if len(f.query) == 0 {
+		return true
+	}
+	pairs, ok := parse(raw)
+	if !ok {
+		return false
+	}
+	for _, o := range f.query {
+		var found []pair
+		for _, p := range pairs {
+			if likeForms(p.name) == o.like {
+				found = append(found, p)
+			}
+		}
+		if o.Kind == task.MatchAbsent {
+			if len(found) > 0 {
+				return false
+			}
+			continue
+		}
+		if len(found) != 1 || found[0].raw != o.Name || !o.plain(found[0].value) {
+			return false
+		}
+	}
+	return true
+}
+
+// plain says whether a value as it stands is what the matcher wants, and means
+// the same to those who take a plus sign for a space.
+func (o one) plain(raw string) bool {
+	if strings.Contains(raw, "+") {
+		return false
+	}
+	v, ok := decode(raw)
+	return ok && printable(v) && o.value(v)
+}
+
+// parse divides a query. It is false for one that is ambiguous as a whole.
+func parse(raw string) (pairs []pair, ok bool) {
+	if len(raw) > maxQuery || strings.ContainsAny(raw, ";#") || !printable(raw) || strings.Contains(raw, " ") {
+		return nil, false
+	}
+	if raw == "" {
+		return nil, true
+	}
+	for part := range strings.SplitSeq(raw, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		p := pair{raw: name, value: value}
+		if p.name, ok = decode(name); !ok || !plainName(p.name) {
+			return nil, false
+		}
+		if _, ok = decode(value); !ok {
+			return nil, false
+		}
+		pairs = append(pairs, p)
+	}
+	return pairs, true
+}
+
+// plainName says whether nobody reads a decoded name as another one, or as more
+// than one.
+func plainName(name string) bool {
+	return name != "" && printable(name) && !strings.ContainsAny(name, " +&=;%#?")
+}
+
+// decode takes percent-encoding off.
+func decode(s string) (string, bool) {
+	if !strings.Contains(s, "%") {
+		return s, true
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			out = append(out, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", false
+		}
+		hi, lo := hex(s[i+1]), hex(s[i+2])
+		if hi < 0 || lo < 0 {
+			return "", false
+		}
+		out = append(out, byte(hi<<4|lo))
+		i += 2
+	}
+	return string(out), utf8.Valid(out)
+}
+
+func hex(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
