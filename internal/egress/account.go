@@ -8,7 +8,7 @@ func (c *connection) record() task.EgressRecord {
 	defer c.mu.Unlock()
 	r := task.EgressRecord{
 		Conn: c.id, Task: c.grant.Task, Stage: c.grant.Stage, Name: c.name, Address: c.address, Port: c.to.Port(),
-		Protocol: c.protocol, SNI: c.sni, HostName: c.host, Rule: c.decision.Rule,
+		Protocol: c.protocol, SNI: c.sni, HostName: c.host, Rule: c.decision.Rule, Lease: c.lease,
 	}
 	if c.dialled.IsValid() {
 		r.Address = c.dialled.Addr().String()

@@ -49,6 +49,7 @@ type connection struct {
 	protocol string
 	sni      string
 	host     string
+	lease    string // that the connection itself was lent
 	reason   task.Reason // why it was refused after it was allowed
 }
 
@@ -97,6 +98,9 @@ func (c *connection) run(r *netstack.Request) {
 		// server outside would carry bytes out in names.
 		c.protocol = "dns"
 		c.deny(r, task.PolicyProtocol, "")
+		return
+	case c.logsIn():
+		c.logIn(r)
 		return
 	}
 	addresses, unreached := c.way.gateway.reach().Addresses(c.ctx, c.use(), c.decision.Private)

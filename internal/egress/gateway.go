@@ -79,6 +79,7 @@ type Options struct {
 type Gateway struct {
 	options Options
 	pump    splice.Pump
+	relend  time.Duration // between questions whether a session's lease lasts
 
 	mu     sync.Mutex
 	ways   map[string]*way
@@ -91,7 +92,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.New("egress: an option is missing")
 	}
 	o.Limits = o.Limits.withDefaults()
-	return &Gateway{options: o, ways: make(map[string]*way)}, nil
+	return &Gateway{options: o, relend: relendPace, ways: make(map[string]*way)}, nil
 }
 
 // Handed is what a worker hands over for one sandbox.

@@ -86,7 +86,12 @@ func (c *connection) fail(r *netstack.Request, reason task.Reason, address strin
 // answer refuses readably where a protocol for it is known, else with a reset.
 func (c *connection) answer(r *netstack.Request, reason task.Reason) {
 	port := c.to.Port()
-	if port != 80 && port != 443 {
+	switch port {
+	case 80, 443:
+	case postgresPort:
+		c.answerPostgres(r, reason)
+		return
+	default:
 		r.Refuse()
 		return
 	}

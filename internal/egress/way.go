@@ -47,6 +47,7 @@ type way struct {
 	opening   *pace                  // of connections
 	inside    *tls.Config            // of TLS that ends here
 	sessions  tls.ClientSessionCache // of TLS outside
+	logins    logins                 // of PostgreSQL
 	ctx       context.Context
 	cancel    context.CancelFunc
 
