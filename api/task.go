@@ -36,6 +36,8 @@ type Repo struct {
 	Bundle string `json:"bundle,omitempty" maxLength:"71" doc:"Digest of a git bundle uploaded before."`
 	Name   string `json:"name,omitempty" maxLength:"4096" doc:"For people: the path or URL the user gave."`
 	Ref    string `json:"ref,omitempty" maxLength:"1024" doc:"Branch, tag or commit. Empty: HEAD."`
+
+	Credential string `json:"credential,omitempty" maxLength:"64" doc:"Name of the credential that the checkout is lent for the URL's host. Empty: what the policy says under checkout.credential, or none."`
 }
 
 // Agent says what works on the repository.

@@ -16,7 +16,10 @@ func (j *runJob) sendRepository(ctx context.Context) (api.Repo, error) {
 		return api.Repo{}, err
 	}
 	if remote {
-		return api.Repo{URL: o.repo, Name: o.repo, Ref: o.ref}, nil
+		return api.Repo{URL: o.repo, Name: o.repo, Ref: o.ref, Credential: o.repoCredential}, nil
+	}
+	if o.repoCredential != "" {
+		return api.Repo{}, usage("--repo-credential is for a repository that is given as a URL; this one is read here and sent")
 	}
 	r, err := gitrepo.Open(ctx, o.repo)
 	if err != nil {

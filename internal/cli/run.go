@@ -27,6 +27,7 @@ const maxPolicy = 1 << 20
 
 type runOptions struct {
 	prompt, repo, ref, agent  string
+	repoCredential            string
 	model                     agents.Model
 	argv                      []string
 	setup, verify, policyFile string
@@ -69,6 +70,7 @@ with the task's exit code; see cofferdam --help.`,
 	f := cmd.Flags()
 	f.StringVar(&o.repo, "repo", ".", "path of a git repository, or an https URL")
 	f.StringVar(&o.ref, "ref", "", "branch, tag or commit (default HEAD)")
+	f.StringVar(&o.repoCredential, "repo-credential", "", "`NAME` of the credential that the checkout of a URL is lent")
 	f.StringVar(&o.agent, "agent", "", "`NAME[@VERSION]` of the agent: loop, claude, codex, gemini, opencode or acp (default: the command after --)")
 	o.model.Flags(f)
 	f.StringVar(&o.setup, "setup", "", "shell command that prepares the workspace")

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -24,6 +25,7 @@ type file struct {
 	files    fileRules
 	sudo     *bool
 	sudoLine int
+	checkout string // the credential that the checkout of a URL is lent
 	examples []example
 
 	ceiling  ceiling     // operator and project
@@ -139,12 +141,16 @@ func taskFields(r *reader, f *file) fieldReaders {
 	}
 	for _, stage := range stages() {
 		known[string(stage)] = func(n *yaml.Node, p string) {
-			r.fields(n, p, fieldReaders{
+			known := fieldReaders{
 				"network": func(n *yaml.Node, p string) { r.network(n, p, f, stage) },
 				"time":    func(n *yaml.Node, p string) { f.time[stage] = lasting{r.duration(n, p), n.Line} },
 
 				"identity": func(n *yaml.Node, p string) { f.identity[stage] = r.identities(n, p) },
-			})
+			}
+			if stage == task.Checkout {
+				known["credential"] = func(n *yaml.Node, p string) { f.checkout = r.credential(n, p) }
+			}
+			r.fields(n, p, known)
 		}
 	}
 	return known
@@ -212,7 +218,7 @@ func repositoryFields(r *reader, f *file) fieldReaders {
 func (r *reader) private(n *yaml.Node, path string) []lined {
 	rules := r.rules(n, path)
 	for _, rule := range rules {
-		if isPattern(rule.Host) || rule.Protocol != "" || rule.Requests() {
+		if match.IsPattern(rule.Host) || rule.Protocol != "" || rule.Requests() {
 			r.add(at(r.name, rule.line, path, "takes host and ports alone, without patterns; say the rest in the task's rule"))
 		}
 	}

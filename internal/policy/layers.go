@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -51,7 +53,7 @@ func (s *stack) needed(stage task.StageName) ([]lined, error) {
 	switch stage {
 	case task.Checkout:
 		if s.spec.Repo.URL != "" {
-			rule, err := repoRule(s.spec.Repo.URL)
+			rule, err := repoRule(s.spec.Repo.URL, cmp.Or(s.spec.Repo.Credential, s.task.checkout, s.project.checkout))
 			return []lined{{Rule: rule}}, err
 		}
 	case task.Agent:
@@ -131,12 +133,12 @@ func outside(rule lined, upper *file, bounds []lined, field string) string {
 	what := fmt.Sprintf("%s port %d", rule.Host, port)
 	if p := spoken(&rule.Rule); p != "" {
 		what += " by " + p
-	} else if slices.ContainsFunc(bounds, func(b lined) bool { return spoken(&b.Rule) != "" && hostWithin(rule.Host, b.Host) }) {
+	} else if slices.ContainsFunc(bounds, func(b lined) bool { return spoken(&b.Rule) != "" && match.HostWithin(rule.Host, b.Host) }) {
 		what += " by any protocol"
 	}
 	var lines []string
 	for _, b := range bounds {
-		if hostsOverlap(rule.Host, b.Host) && len(lines) < 3 {
+		if match.HostsOverlap(rule.Host, b.Host) && len(lines) < 3 {
 			lines = append(lines, fmt.Sprint(b.line))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -290,11 +291,11 @@ func (s *stack) open(rule task.Rule) []task.Rule {
 	var opened []task.Rule
 	public := slices.Clone(rule.Ports)
 	for _, p := range s.operator.private {
-		if !hostWithin(p.Host, rule.Host) {
+		if !match.HostWithin(p.Host, rule.Host) {
 			continue
 		}
 		private := rule
-		private.Host, private.Private, private.Ports = ruleHost(p.Host), true, nil
+		private.Host, private.Private, private.Ports = match.RuleHost(p.Host), true, nil
 		for _, port := range rule.Ports {
 			if slices.Contains(p.Ports, port) && !slices.Contains(private.Ports, port) {
 				private.Ports = append(private.Ports, port)
@@ -304,7 +305,7 @@ func (s *stack) open(rule task.Rule) []task.Rule {
 			continue
 		}
 		opened = append(opened, private)
-		if !isPattern(rule.Host) {
+		if !match.IsPattern(rule.Host) {
 			public = slices.DeleteFunc(public, func(port uint16) bool { return slices.Contains(private.Ports, port) })
 		}
 	}
@@ -316,13 +317,20 @@ func (s *stack) open(rule task.Rule) []task.Rule {
 }
 
 // repoRule lets the checkout stage reach the host the requester named as the
-// repository, and nothing else.
-func repoRule(raw string) (task.Rule, error) {
+// repository, and nothing else. With a credential the connection is looked into.
+func repoRule(raw, credential string) (task.Rule, error) {
 	host, port, err := endpoint("repo.url", raw)
 	if err != nil {
 		return task.Rule{}, err
 	}
-	return task.Rule{ID: "repo.url", Host: host, Ports: []uint16{port}, Layer: task.LayerTask}, nil
+	rule := task.Rule{ID: "repo.url", Host: host, Ports: []uint16{port}, Layer: task.LayerTask}
+	if credential != "" {
+		if !credentialName.MatchString(credential) {
+			return task.Rule{}, task.Fail(task.InputInvalid, "repo.credential: is not the name of a credential", nil)
+		}
+		rule.Protocol, rule.Credential = task.ProtocolHTTP, credential
+	}
+	return rule, nil
 }
 
 // modelRule lets the agent ask its models with the credential for them.
@@ -368,5 +376,5 @@ func endpoint(field, raw string) (host string, port uint16, err error) {
 			return bad("has a port that is none")
 		}
 	}
-	return ruleHost(u.Hostname()), uint16(number), nil
+	return match.RuleHost(u.Hostname()), uint16(number), nil
 }

@@ -204,6 +204,8 @@ func (s *Server) checkSpec(ctx context.Context, spec task.Spec) error {
 		return problem.Invalid("body.repo", "must have exactly one of url and bundle")
 	case strings.HasPrefix(spec.Repo.Ref, "-") || strings.ContainsFunc(spec.Repo.Ref, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return problem.Invalid("body.repo.ref", "is not the name of a branch, a tag or a commit")
+	case spec.Repo.Credential != "" && spec.Repo.URL == "":
+		return problem.Invalid("body.repo.credential", "is lent for the host of a url; a bundle needs none")
 	}
 	if err := checkOutputs(spec); err != nil {
 		return err

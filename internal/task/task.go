@@ -90,6 +90,9 @@ type Repo struct {
 	Bundle Digest `json:"bundle,omitempty"` // a git bundle uploaded before
 	Name   string `json:"name,omitempty"`   // for people: the path or URL the user gave
 	Ref    string `json:"ref,omitempty"`    // branch, tag or commit; empty: HEAD
+	// Credential is lent to the checkout stage for the URL's host; empty: what the
+	// policy says under checkout.credential, or none.
+	Credential string `json:"credential,omitempty"`
 }
 
 // Task is one request and what became of it.

@@ -159,7 +159,7 @@ func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func Spec(r api.TaskRequest) task.Spec {
 	return task.Spec{
 		Prompt: r.Prompt, Setup: r.Setup, Verify: r.Verify, Policy: r.Policy, Project: r.Project, Report: r.Report, Files: r.Files,
-		Repo: task.Repo{URL: r.Repo.URL, Bundle: task.Digest(r.Repo.Bundle), Name: r.Repo.Name, Ref: r.Repo.Ref},
+		Repo: task.Repo{URL: r.Repo.URL, Bundle: task.Digest(r.Repo.Bundle), Name: r.Repo.Name, Ref: r.Repo.Ref, Credential: r.Repo.Credential},
 		Agent: task.AgentSpec{
 			Name: r.Agent.Name, Argv: r.Agent.Argv, Version: r.Agent.Version, Provider: r.Agent.Provider, Model: r.Agent.Model,
 			ModelURL: r.Agent.ModelURL, Credential: r.Agent.Credential, MaxTurns: r.Agent.MaxTurns,

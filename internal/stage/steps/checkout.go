@@ -44,7 +44,7 @@ func (w *Work) checkout(ctx context.Context, r *run) error {
 	}
 	res, err := r.only(ctx, command{
 		id: "checkout", argv: []string{"sh", "-c", script.Checkout, "checkout", source, ref},
-		env: gitEnv(), timeout: r.plan.CommandTime(task.Checkout),
+		env: append(gitEnv(), r.leaseEnv()...), timeout: r.plan.CommandTime(task.Checkout),
 	})
 	if err != nil {
 		return err
