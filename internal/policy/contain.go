@@ -3,8 +3,8 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -47,83 +47,27 @@ func parts(rule task.Rule, port uint16) []part {
 
 func (p part) within(b task.Rule) bool {
 	switch {
-	case !hostWithin(p.rule.Host, b.Host) || !slices.Contains(b.Ports, p.port):
+	case !match.HostWithin(p.rule.Host, b.Host) || !slices.Contains(b.Ports, p.port):
 		return false
 	case spoken(&b) != "" && spoken(&p.rule) != spoken(&b):
 		return false
 	case len(b.Methods) > 0 && !slices.Contains(b.Methods, p.method):
 		return false
 	}
-	return len(b.Paths) == 0 || p.path != "" && slices.ContainsFunc(b.Paths, func(outer string) bool { return pathWithin(p.path, outer) })
-}
-
-// hostWithin says whether all hosts that inner stands for are ones of outer.
-func hostWithin(inner, outer string) bool {
-	inner, outer = ruleHost(inner), ruleHost(outer)
-	if inner == outer {
-		return true
-	}
-	base, deep, pattern := cutPattern(inner)
-	if !pattern {
-		return matchHost(outer, newHost(inner))
-	}
-	outerBase, outerDeep, ok := cutPattern(outer)
-	// "*.b.x" and "**.b.x" lie in "**.x"; "*.x" lies in "**.x".
-	return ok && outerDeep && (base == outerBase && !deep || strings.HasSuffix(base, "."+outerBase))
-}
-
-// pathWithin says whether all paths of inner are ones of outer.
-func pathWithin(inner, outer string) bool {
-	for {
-		if outer == "/**" || inner == outer {
-			return true
-		}
-		in, restIn, moreIn := cutSegment(inner)
-		out, restOut, moreOut := cutSegment(outer)
-		// "**" in inner is more than any segment, and an empty segment is not "*".
-		if in == "**" || in != out && (out != "*" || in == "") || moreIn != moreOut {
-			return false
-		}
-		if !moreIn {
-			return true
-		}
-		inner, outer = restIn, restOut
-	}
+	return len(b.Paths) == 0 || p.path != "" && slices.ContainsFunc(b.Paths, func(outer string) bool { return match.PathWithin(p.path, outer) })
 }
 
 // overlap says whether some request falls under both rules.
 func overlap(a, b *task.Rule) bool {
-	return hostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) &&
+	return match.HostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) &&
 		(len(a.Methods) == 0 || len(b.Methods) == 0 || shared(a.Methods, b.Methods)) &&
 		(len(a.Paths) == 0 || len(b.Paths) == 0 || slices.ContainsFunc(a.Paths, func(p string) bool {
-			return slices.ContainsFunc(b.Paths, func(q string) bool { return pathsOverlap(p, q) })
+			return slices.ContainsFunc(b.Paths, func(q string) bool { return match.PathsOverlap(p, q) })
 		}))
 }
 
 func shared[T comparable](a, b []T) bool {
 	return slices.ContainsFunc(a, func(v T) bool { return slices.Contains(b, v) })
-}
-
-func hostsOverlap(a, b string) bool {
-	// Patterns that share a host hold one another: their stars stand in front.
-	return hostWithin(a, b) || hostWithin(b, a)
-}
-
-func pathsOverlap(a, b string) bool {
-	for {
-		if a == "/**" || b == "/**" {
-			return true
-		}
-		segA, restA, moreA := cutSegment(a)
-		segB, restB, moreB := cutSegment(b)
-		if segA != segB && !(segA == "*" && segB != "") && !(segB == "*" && segA != "") || moreA != moreB {
-			return false
-		}
-		if !moreA {
-			return true
-		}
-		a, b = restA, restB
-	}
 }
 
 // conflicts reports rules of one stage that can't both hold.
@@ -194,12 +138,12 @@ func conflicts(rules []lined) []conflict {
 }
 
 // clash says why two rules of one stage can't both hold: they lend different
-// credentials to the same request, or b wants that nobody sees the requests
-// that a is about. "" when they can.
+// credentials to the same request or server, b wants that nobody sees the requests
+// that a is about, or only one of them logs in. "" when they can.
 func clash(a, b lined) string {
 	switch logins := a.Protocol == task.ProtocolPostgres; {
 	case logins != (b.Protocol == task.ProtocolPostgres):
-		if spoken(&a.Rule) != "" && spoken(&b.Rule) != "" && hostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
+		if spoken(&a.Rule) != "" && spoken(&b.Rule) != "" && match.HostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
 			return fmt.Sprintf("wants protocol %s where %s wants %s; nothing passes beside a login of PostgreSQL: leave one of them out", spoken(&b.Rule), a.stands(), spoken(&a.Rule))
 		}
 	case logins:
@@ -211,7 +155,7 @@ func clash(a, b lined) string {
 			return fmt.Sprintf("lends %q to requests to which %s lends %q; tell them apart by methods or paths, or use one credential", b.Credential, a.stands(), a.Credential)
 		}
 	case a.Requests() && !b.Requests() && b.Protocol != "":
-		if hostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
+		if match.HostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
 			return fmt.Sprintf("wants protocol %s, whose requests nobody sees, where %s is about requests; leave one of them out", b.Protocol, a.stands())
 		}
 	}

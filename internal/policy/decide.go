@@ -4,8 +4,8 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -41,9 +41,9 @@ func candidates(rules []task.Rule, use Use) iter.Seq[*task.Rule] {
 		if !ok || use.Port == 0 {
 			return
 		}
-		h := newHost(text)
+		h := match.NewHost(text)
 		for i := range rules {
-			if slices.Contains(rules[i].Ports, use.Port) && matchHost(hostFor(rules[i].Host, h), h) && !yield(&rules[i]) {
+			if slices.Contains(rules[i].Ports, use.Port) && match.HostFits(match.HostFor(rules[i].Host, h), h) && !yield(&rules[i]) {
 				return
 			}
 		}
@@ -110,7 +110,7 @@ func decideRequest(rules iter.Seq[*task.Rule], q Request) task.Decision {
 			found = rule
 		}
 	}
-	if found == nil || paths && !cleanPath(q.Path) {
+	if found == nil || paths && !match.CleanPath(q.Path) {
 		return denied
 	}
 	return task.Decision{
@@ -123,7 +123,7 @@ func decideRequest(rules iter.Seq[*task.Rule], q Request) task.Decision {
 func (u Use) host() (string, bool) {
 	switch {
 	case u.Name != "" && u.Address == "":
-		return canonicalName(u.Name), true
+		return match.CanonicalName(u.Name), true
 	case u.Address != "" && u.Name == "":
 		addr, err := netip.ParseAddr(u.Address)
 		if err != nil || addr.Zone() != "" {
@@ -132,26 +132,4 @@ func (u Use) host() (string, bool) {
 		return addr.Unmap().String(), true
 	}
 	return "", false
-}
-
-// ruleHost is the canonical form of a rule's host: addresses compare as
-// addresses, so that another spelling of one is no other host.
-func ruleHost(host string) string {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.Unmap().String()
-	}
-	return canonicalName(host)
-}
-
-// hostFor is the canonical form of a rule's host as far as it matters to h: an
-// address never stands for a name.
-func hostFor(rule string, h host) string {
-	if h.name {
-		return canonicalName(rule)
-	}
-	return ruleHost(rule)
-}
-
-func canonicalName(name string) string {
-	return strings.ToLower(strings.TrimSuffix(name, "."))
 }

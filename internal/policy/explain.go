@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -138,7 +139,7 @@ func ruleText(rule task.Rule) string {
 func ruleNote(grant task.Grant, rule task.Rule) string {
 	var notes []string
 	inspected := slices.ContainsFunc(grant.Rules, func(r task.Rule) bool {
-		return r.Requests() && hostsOverlap(r.Host, rule.Host) && shared(r.Ports, rule.Ports)
+		return r.Requests() && match.HostsOverlap(r.Host, rule.Host) && shared(r.Ports, rule.Ports)
 	})
 	switch {
 	case rule.Protocol == task.ProtocolPostgres:

@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -161,7 +162,7 @@ func explainIdentityCeiling(c *ceiling) (texts []string, line int) {
 // reservedFault says why a name of ours can't stand in a rule; empty: it is none
 // of ours.
 func reservedFault(host string) string {
-	name, _, _ := cutPattern(host)
+	name, _, _ := match.CutPattern(host)
 	if name == "" {
 		name = host
 	}

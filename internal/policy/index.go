@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -24,12 +25,12 @@ type Index struct {
 func NewIndex(grant task.Grant) *Index {
 	x := &Index{rules: grant.Rules, exact: map[string][]int{}, single: map[string][]int{}, deep: map[string][]int{}}
 	for i := range x.rules {
-		host := ruleHost(x.rules[i].Host)
-		if !isPattern(host) {
+		host := match.RuleHost(x.rules[i].Host)
+		if !match.IsPattern(host) {
 			x.exact[host] = append(x.exact[host], i)
 			continue
 		}
-		switch base, deep, ok := cutPattern(host); {
+		switch base, deep, ok := match.CutPattern(host); {
 		case ok && deep:
 			x.deep[base] = append(x.deep[base], i)
 		case ok:
@@ -53,7 +54,7 @@ func (x *Index) candidates(use Use) iter.Seq[*task.Rule] {
 		if !ok || use.Port == 0 {
 			return
 		}
-		for _, i := range x.found(newHost(text)) {
+		for _, i := range x.found(match.NewHost(text)) {
 			if slices.Contains(x.rules[i].Ports, use.Port) && !yield(&x.rules[i]) {
 				return
 			}
@@ -63,13 +64,13 @@ func (x *Index) candidates(use Use) iter.Seq[*task.Rule] {
 
 // found are the numbers of the rules that stand for the host, in the order of
 // the file.
-func (x *Index) found(h host) []int {
-	found := x.exact[h.text]
-	if !h.name {
+func (x *Index) found(h match.Host) []int {
+	found := x.exact[h.Text]
+	if !h.Named {
 		return found
 	}
 	first := true
-	for rest := h.text; ; first = false {
+	for rest := h.Text; ; first = false {
 		_, base, more := strings.Cut(rest, ".")
 		if !more {
 			break
@@ -82,7 +83,7 @@ func (x *Index) found(h host) []int {
 		}
 		rest = base
 	}
-	if len(found) > len(x.exact[h.text]) { // else it is the index's own, which is in order
+	if len(found) > len(x.exact[h.Text]) { // else it is the index's own, which is in order
 		slices.Sort(found)
 	}
 	return found

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -82,7 +83,7 @@ func narrower(t *rapid.T, what string, a, b Plan) {
 			for _, q := range requests() {
 				// A rule about paths refuses what has two meanings under the others too:
 				// without it, those go by their own words again.
-				if !cleanPath(q.Path) {
+				if !match.CleanPath(q.Path) {
 					continue
 				}
 				if da.Inspect && db.Inspect && DecideRequest(ga, use, q).Verdict == task.Allowed && DecideRequest(gb, use, q).Verdict != task.Allowed {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/net/publicsuffix"
 
+	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -84,13 +86,13 @@ func (r *reader) host(n *yaml.Node, path string) string {
 		r.errorf(n, path, "must be a name, a pattern or an IP address")
 		return ""
 	}
-	host := canonicalName(n.Value)
+	host := match.CanonicalName(n.Value)
 	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
 		return addr.Unmap().String()
 	}
 	name, pattern := host, false
 	if strings.Contains(host, "*") {
-		if name, _, pattern = cutPattern(host); !pattern {
+		if name, _, pattern = match.CutPattern(host); !pattern {
 			r.errorf(n, path, "%q is not a pattern; write \"*.example.com\" for one label, \"**.example.com\" for one or more, in quotes", n.Value)
 			return ""
 		}
@@ -102,7 +104,7 @@ func (r *reader) host(n *yaml.Node, path string) string {
 		r.errorf(n, path, "%q is not a host; give the name alone, without scheme or path", n.Value)
 	case strings.Contains(host, ":"):
 		r.errorf(n, path, "%q has a port; put it under ports", n.Value)
-	case len(host) > 253 || !hostPattern.MatchString(name) || allDigits(name):
+	case len(host) > 253 || !hostPattern.MatchString(name) || match.AllDigits(name):
 		r.errorf(n, path, "%q is not a host name (non-ASCII names in their xn-- form)", n.Value)
 	case pattern && publicSuffix(name):
 		r.errorf(n, path, "%q stands for names that anybody can register beneath %s; name each host, or a pattern beneath a name of yours", n.Value, name)
@@ -116,12 +118,6 @@ func (r *reader) host(n *yaml.Node, path string) string {
 func publicSuffix(name string) bool {
 	suffix, _ := publicsuffix.PublicSuffix(name)
 	return suffix == name
-}
-
-// allDigits finds names that some resolvers read as an address, such as
-// 2130706433 or 127.1 (every label a number).
-func allDigits(host string) bool {
-	return strings.Trim(host, "0123456789.") == "" || strings.HasPrefix(host, "0x")
 }
 
 func (r *reader) ports(n *yaml.Node, path string) []uint16 {
@@ -175,36 +171,14 @@ func (r *reader) methods(n *yaml.Node, path string) []string {
 func (r *reader) paths(n *yaml.Node, path string) []string {
 	var paths []string
 	r.list(n, path, func(n *yaml.Node, path string) {
-		if fault := pathFault(n); fault != "" {
-			r.errorf(n, path, "%q %s", n.Value, fault)
+		if fault := match.PathFault(n.Value); fault != "" || n.Kind != yaml.ScalarNode {
+			r.errorf(n, path, "%q %s", n.Value, cmp.Or(fault, "must be a text"))
 			return
 		}
 		paths = append(paths, n.Value)
 	})
 	r.notEmpty(n, path, "name a path or leave paths out for any")
 	return paths
-}
-
-// pathFault says what is wrong with a path pattern, and what to write.
-func pathFault(n *yaml.Node) string {
-	p := n.Value
-	switch {
-	case n.Kind != yaml.ScalarNode || !strings.HasPrefix(p, "/"):
-		return "can't match: paths begin with \"/\""
-	case len(p) > 1024:
-		return "is longer than 1024 bytes"
-	case strings.ContainsAny(p, "?#"):
-		return "can't match: paths are compared without query and fragment; cut it off"
-	case !cleanPath(p):
-		return "can't match: requests with \"//\", dot segments, or characters that are not percent-encoded are refused; write the path as it is sent"
-	}
-	segments := strings.Split(p[1:], "/")
-	for i, s := range segments {
-		if strings.Contains(s, "*") && s != "*" && (s != "**" || i != len(segments)-1) {
-			return "can't match: \"*\" stands for a whole segment, and \"**\" only at the end for any rest"
-		}
-	}
-	return ""
 }
 
 // credentialName is what names in the vault look like.

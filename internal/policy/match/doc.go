@@ -1,11 +1,15 @@
-// Package match says whether the query and the headers of a request are what a
-// rule wants.
+// Package match says whether a host, a path, a query and headers are what a rule
+// wants, and how what two rules want relates.
 //
-// Words. A matcher (task.Match) is about one parameter or one header by its
-// name. It is compiled once. Ambiguous is what two servers could read in two
-// ways: a name given twice or in another spelling, an escape that is none, a
-// semicolon, a plus sign. What is ambiguous never matches, whatever the matcher
-// is, also one that wants nothing of that name.
+// Words. A pattern stands for hosts beneath a name ("*.x", "**.x"), or for paths
+// ("*" one segment, a last "**" any rest). A matcher (task.Match) is about one
+// parameter or one header by its name; it is compiled once. Ambiguous is what two
+// servers could read in two ways: a path with dot segments or hidden slashes, a
+// name given twice or in another spelling, an escape that is none, a semicolon, a
+// plus sign. What is ambiguous never matches, whatever the matcher is, also one
+// that wants nothing of that name.
 //
-// Not promised: that a server reads a request as its own documentation says.
+// Within, Disjoint and their like say what is certain; where they can't tell,
+// they say no. Not promised: that a server reads a request as its own
+// documentation says.
 package match
