@@ -40,7 +40,7 @@ lint-house:
 	go vet ./...
 	go vet -tags root ./...
 	go vet -tags bench,soak ./test/...
-	cd engine && go vet $(ENGINE) ./...
+	cd engine && go vet $(ENGINE) -tags soak ./...
 
 ## test-unit: no root needed, fast
 test-unit: $(BUDGET)
@@ -65,6 +65,7 @@ bench: tools build
 
 ## soak: a thousand tasks while everything is killed, then hours of fuzzing; not in CI (test/soak/doc.go has the variables)
 soak: tools build
+	cd engine && go test $(ENGINE) -tags soak -count 1 -timeout 30m -run TestMemory -v ./internal/embedded
 	COFFERDAM_BIN=$(BIN) go test -tags soak -count 1 -timeout 0 -v ./test/soak
 	COFFERDAM_BIN=$(BIN) test/soak/fuzz
 

@@ -293,7 +293,7 @@ func (e *Env) kill(pid int) {
 func (e *Env) Reborn(daemon string, old Boot) Boot {
 	e.T.Helper()
 	var boot Boot
-	Until(e.T, time.Minute, daemon+" to come back with another boot id", func() bool {
+	Until(e.T, 3*time.Minute, daemon+" to come back with another boot id", func() bool {
 		var err error
 		boot, err = e.Boot(daemon)
 		return err == nil && boot.Boot != "" && boot.Boot != old.Boot && boot.PID != old.PID

@@ -63,14 +63,18 @@ func TestSoak(t *testing.T) {
 	l := &load{world: w, started: started, life: c.life}
 	kills := newStorm(w.e, rand.New(rand.NewPCG(c.seed, 1)), c.pause)
 	done := l.start(c, 0, storm)
+	sampled := make(chan series)
+	go func() { sampled <- l.sample(t, done) }()
 	kills.rage(done)
-	calm := sample(w.e, &l.ended, l.start(c, storm, c.tasks))
+	<-sampled // of many processes each: told, not judged
+	t.Logf("calm: kills so far %v", kills.count)
+	calm := l.sample(t, l.start(c, storm, c.tasks))
 
 	t.Logf("%d tasks in %v (%d of them in the storm); kills: %v; endings: %v", l.ended.Load(), time.Since(started).Round(time.Second), storm, kills.count, l.endings())
 	calm.judge(t)
-	w.settle(t, before)
 	w.judgeTasks(t, l.work())
 	w.judgeReceipts(t, l.work())
+	w.settle(t, before)
 	w.judgeDisk(t, l.work())
 	w.e.Down()
 	w.judgeDatabases(t)

@@ -56,16 +56,20 @@ func (s *storm) supervisor() {
 		s.e.T.Fatal(err)
 	}
 	pid := s.e.KillSupervisor()
-	testenv.Until(s.e.T, 3*time.Minute, "the supervisor to be gone", func() bool {
-		for _, p := range s.e.Processes() {
-			if p.PID == pid {
-				return false
-			}
-		}
-		return true
-	})
+	testenv.Until(s.e.T, 3*time.Minute, "the supervisor to be gone", func() bool { return dead(pid) })
 	s.e.Up()
 	s.e.Reborn("cofferdamd", old)
+}
+
+// dead says that nothing is left of the process, its files and locks included:
+// they are closed after its arguments have gone and before it is a zombie.
+func dead(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	_, after, _ := strings.Cut(string(text), ") ")
+	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
 }
 
 // sandbox kills one process of one sandbox, when there is one.

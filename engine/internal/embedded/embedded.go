@@ -39,6 +39,14 @@ const Namespace = "cofferdam"
 // Retention is how long a closed workflow's history is kept.
 const Retention = 30 * 24 * time.Hour
 
+// The server keeps the state of a workflow in memory, about 20 KiB of ours, for
+// an hour after its end. These two bound what a busy hour leaves (measured by
+// TestMemoryOfEndedWorkflows); a state that is gone is read from the file again.
+const (
+	cachedWorkflows = 500
+	cachedFor       = 5 * time.Minute
+)
+
 // Options say where the engine lives. Folder, Logger and Fatal are required.
 type Options struct {
 	Folder string // DATA/engine
@@ -144,6 +152,10 @@ func dynamicConfig() dynamicconfig.StaticClient {
 		dynamicconfig.TimerProcessorMaxPollRPS.Key():          1000,
 		dynamicconfig.VisibilityProcessorMaxPollRPS.Key():     1000,
 		dynamicconfig.HistoryLongPollExpirationInterval.Key(): 2 * time.Second,
-		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():      8096,
+		dynamicconfig.HistoryCacheHostLevelMaxSize.Key():      cachedWorkflows,
+		dynamicconfig.HistoryCacheTTL.Key():                   cachedFor,
+		dynamicconfig.HistoryCacheBackgroundEvict.Key(): dynamicconfig.CacheBackgroundEvictSettings{
+			Enabled: true, LoopInterval: 30 * time.Second, MaxEntryPerCall: cachedWorkflows,
+		},
 	}
 }
