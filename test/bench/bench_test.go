@@ -70,7 +70,7 @@ func TestBench(t *testing.T) {
 		name    string
 		measure func() []row
 	}{
-		{"create", b.create}, {"exec", b.exec}, {"many", b.many}, {"idle", b.idle},
+		{"create", b.create}, {"exec", b.exec}, {"many", b.many}, {"idle", b.idle}, {"idle500", b.idle500},
 		{"gateway", func() []row { return b.gateway(stream) }}, {"task", b.task}, {"intercept", b.intercept}, {"projects", b.projects}, {"agents", b.agents},
 	} {
 		if only == "" || only == part.name {
@@ -244,58 +244,6 @@ func (b *bench) many() []row {
 	}
 	sum := time.Duration(n) * each.p(0.5)
 	return []row{{fmt.Sprintf("50 creates at once (%d failed) against 50 in sequence", failed), fmt.Sprintf("%.0f ms", ms(took)), fmt.Sprintf("%.0f ms", ms(sum)), fmt.Sprintf("%.2f ×", ms(took)/ms(sum)), "≤ 0.8 ×"}}
-}
-
-// idle measures the memory of a sandbox that does nothing, all its processes.
-func (b *bench) idle() []row {
-	var ids []string
-	for range 50 {
-		box, err := b.e.Client.CreateSandbox(b.ctx, api.SandboxRequest{})
-		b.must(err)
-		b.echo(box.ID)
-		ids = append(ids, box.ID)
-	}
-	<-time.After(3 * time.Second) // idle is what has done nothing for a while
-	var total float64
-	for _, p := range b.e.Processes() {
-		for _, id := range ids {
-			if strings.Contains(p.Args, id) {
-				total += pss(p.PID)
-			}
-		}
-	}
-	for _, id := range ids {
-		b.must(b.e.Client.RemoveSandbox(b.ctx, id))
-	}
-	return []row{{"idle sandbox, PSS of all its processes (mean of 50 alive)", fmt.Sprintf("%.1f MiB", total/float64(len(ids))), "–", "–", "≤ 20 MiB"}}
-}
-
-// pss returns a process's proportional set size in MiB, children included.
-func pss(pid int) float64 {
-	var kib float64
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
-			v, _ := strconv.ParseFloat(f[1], 64)
-			kib += v
-		}
-	}
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, file := range tasks {
-		children, _ := os.ReadFile(file)
-		for c := range strings.FieldsSeq(string(children)) {
-			if child, err := strconv.Atoi(c); err == nil && !named(child) {
-				kib += pss(child) * 1024
-			}
-		}
-	}
-	return kib / 1024
-}
-
-// named says whether a child is counted by its own arguments already.
-func named(pid int) bool {
-	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return bytes.Contains(args, []byte("runsc"))
 }
 
 const size = 400 << 20
