@@ -37,6 +37,7 @@ type site struct {
 	audit     []string
 	auditKey  string
 	secrets   []api.CredentialRequest
+	rotated   *api.IdentityRotation
 	project   api.Project
 }
 
@@ -97,6 +98,10 @@ func newSite(dir string) *site {
 		"PUT /v1/sandboxes/{id}/files":               s.withSandbox(s.putFiles),
 		"GET /v1/sandboxes/{id}/files":               s.withSandbox(s.getFiles),
 		"GET /v1/doctor":                             s.examine,
+		"GET /v1/identity":                           s.showIdentity,
+		"POST /v1/identity/rotate":                   s.rotateIdentity,
+		"GET /.well-known/jwks.json":                 s.publishes(fakeKeys),
+		"GET /.well-known/openid-configuration":      s.publishes("{\"issuer\":\"https://issuer.example\"}\n"),
 		"POST /v1/credentials":                       s.addCredential,
 		"GET /v1/credentials":                        s.listCredentials,
 		"POST /v1/credentials/{name}/revoke":         s.endCredential,

@@ -64,6 +64,8 @@ go on, and the next "up" takes them over.`,
 	f.StringVar(&o.Hosts, "hosts", "", "further names, comma-separated, that clients may call this server by")
 	f.BoolVar(&o.detach, "detach", false, "return once everything is ready")
 	f.StringVar(&o.OperatorPolicy, "policy-operator", "", "file of the operator's policy layer")
+	f.StringVar(&o.Issuer, "issuer", "", "https URL of the issuer of the tokens that say who a run is (default: none are signed)")
+	f.DurationVar(&o.PublishDelay, "identity-publish-delay", 0, "how long a new key of theirs is published before it signs (default 1h)")
 	f.DurationVar(&o.KeepTasks, "keep-tasks", 0, "how long tasks that have ended are kept, such as 720h (default: for ever)")
 	f.DurationVar(&o.KeepOutputs, "keep-outputs", 0, "how long the bytes of their outputs and logs are (default: as long as the task)")
 	f.StringVar(&o.DNS, "dns", "", "HOST:PORT of the resolver for names outside (default: the machine's own)")

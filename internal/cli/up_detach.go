@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 	"github.com/cofferdam/cofferdam/internal/supervise"
@@ -81,12 +82,21 @@ func upArgs(o upOptions) []string {
 		{"--roots", absolute(o.Roots)},
 		{"--images", imagesFlag(o.Images)},
 		{"--hosts", o.Hosts},
+		{"--issuer", o.Issuer},
 		{"--bin", absolute(o.Bin)},
 		{"--service-user", o.ServiceUser},
 		{"--gateway-user", o.GatewayUser},
 	} {
 		if f.value != "" {
 			args = append(args, f.name, f.value)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"--identity-publish-delay", o.PublishDelay}, {"--keep-tasks", o.KeepTasks}, {"--keep-outputs", o.KeepOutputs}} {
+		if f.value != 0 {
+			args = append(args, f.name, f.value.String())
 		}
 	}
 	if o.ListenPublic {

@@ -48,6 +48,12 @@ func (s *supervisor) programs() []program {
 					args = append(args, flag, d.String())
 				}
 			}
+			if s.opts.Issuer != "" {
+				args = append(args, "--issuer", s.opts.Issuer)
+			}
+			if s.opts.PublishDelay > 0 {
+				args = append(args, "--identity-publish-delay", s.opts.PublishDelay.String())
+			}
 			if s.opts.OperatorPolicy != "" {
 				args = append(args, "--operator-policy", l.operatorPolicy())
 			}

@@ -26,6 +26,8 @@ type Options struct {
 	KeepTasks      time.Duration // how long tasks that have ended are kept; 0: for ever
 	KeepOutputs    time.Duration // how long their outputs' bytes are; 0: as long as the task
 	OperatorPolicy string        // file of the operator's policy layer; empty: none
+	Issuer         string        // https URL of the runs' tokens; empty: there are none
+	PublishDelay   time.Duration // of a new key of theirs, before it signs; 0: cofferdamd's own
 	DNS            string        // HOST:PORT that the gateway and cofferdamd ask for names outside; empty: the machine's own
 	Roots          string        // PEM file of authorities that servers outside are verified under, beside the system's; empty: none
 	Images         string        // folder of the worker's root images, which installations may share; "off": none; empty: below Data

@@ -21,6 +21,8 @@ type Probe struct {
 	Ask func(ctx context.Context) error
 	OK  string // what it means that Ask returned nil
 	Fix string // what to do when it didn't
+
+	Warn bool // that it did is a warning
 }
 
 // Workers asks every worker about itself. Implemented by fleet.
@@ -63,7 +65,11 @@ func (d Desk) probe(ctx context.Context, p Probe) api.Check {
 	defer cancel()
 	if err := p.Ask(ctx); err != nil {
 		d.Log.WarnContext(ctx, "doctor: check failed", "check", p.ID, "error", err.Error())
-		return api.Check{ID: p.ID, Outcome: api.CheckFailed, Text: problem.Of(err).Detail + "; " + p.Fix}
+		outcome := api.CheckFailed
+		if p.Warn {
+			outcome = api.CheckWarning
+		}
+		return api.Check{ID: p.ID, Outcome: outcome, Text: problem.Of(err).Detail + "; " + p.Fix}
 	}
 	return api.Check{ID: p.ID, Outcome: api.CheckOK, Text: p.OK}
 }
