@@ -4,70 +4,19 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// within says whether the rules bound all of rule: every port, method and path
-// of it is allowed by one of them. The first port that isn't is returned.
+// within says whether the bounds allow all of a rule, and the first port that
+// they don't.
 func within(rule task.Rule, bounds []lined) (port uint16, ok bool) {
-	for _, port := range rule.Ports {
-		for _, part := range parts(rule, port) {
-			if !slices.ContainsFunc(bounds, func(b lined) bool { return part.within(b.Rule) }) {
-				return port, false
-			}
-		}
+	list := make([]task.Rule, len(bounds))
+	for i, b := range bounds {
+		list[i] = b.Rule
 	}
-	return 0, true
-}
-
-// part is one port, method and path of a rule; "" for any.
-type part struct {
-	rule         task.Rule
-	port         uint16
-	method, path string
-}
-
-func parts(rule task.Rule, port uint16) []part {
-	methods, paths := rule.Methods, rule.Paths
-	if len(methods) == 0 {
-		methods = []string{""}
-	}
-	if len(paths) == 0 {
-		paths = []string{""}
-	}
-	var all []part
-	for _, m := range methods {
-		for _, p := range paths {
-			all = append(all, part{rule, port, m, p})
-		}
-	}
-	return all
-}
-
-func (p part) within(b task.Rule) bool {
-	switch {
-	case !match.HostWithin(p.rule.Host, b.Host) || !slices.Contains(b.Ports, p.port):
-		return false
-	case spoken(&b) != "" && spoken(&p.rule) != spoken(&b):
-		return false
-	case len(b.Methods) > 0 && !slices.Contains(b.Methods, p.method):
-		return false
-	}
-	return len(b.Paths) == 0 || p.path != "" && slices.ContainsFunc(b.Paths, func(outer string) bool { return match.PathWithin(p.path, outer) })
-}
-
-// overlap says whether some request falls under both rules.
-func overlap(a, b *task.Rule) bool {
-	return match.HostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) &&
-		(len(a.Methods) == 0 || len(b.Methods) == 0 || shared(a.Methods, b.Methods)) &&
-		(len(a.Paths) == 0 || len(b.Paths) == 0 || slices.ContainsFunc(a.Paths, func(p string) bool {
-			return slices.ContainsFunc(b.Paths, func(q string) bool { return match.PathsOverlap(p, q) })
-		}))
-}
-
-func shared[T comparable](a, b []T) bool {
-	return slices.ContainsFunc(a, func(v T) bool { return slices.Contains(b, v) })
+	return decide.Within(rule, list)
 }
 
 // conflicts reports rules of one stage that can't both hold.
@@ -143,19 +92,19 @@ func conflicts(rules []lined) []conflict {
 func clash(a, b lined) string {
 	switch logins := a.Protocol == task.ProtocolPostgres; {
 	case logins != (b.Protocol == task.ProtocolPostgres):
-		if spoken(&a.Rule) != "" && spoken(&b.Rule) != "" && match.HostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
-			return fmt.Sprintf("wants protocol %s where %s wants %s; nothing passes beside a login of PostgreSQL: leave one of them out", spoken(&b.Rule), a.stands(), spoken(&a.Rule))
+		if decide.Spoken(&a.Rule) != "" && decide.Spoken(&b.Rule) != "" && match.HostsOverlap(a.Host, b.Host) && decide.Shared(a.Ports, b.Ports) {
+			return fmt.Sprintf("wants protocol %s where %s wants %s; nothing passes beside a login of PostgreSQL: leave one of them out", decide.Spoken(&b.Rule), a.stands(), decide.Spoken(&a.Rule))
 		}
 	case logins:
-		if a.Credential != b.Credential && overlap(&a.Rule, &b.Rule) {
+		if a.Credential != b.Credential && decide.Overlap(&a.Rule, &b.Rule) {
 			return fmt.Sprintf("lends %q where %s lends %q; a stage logs in to a server with one credential", b.Credential, a.stands(), a.Credential)
 		}
 	case a.Credential != "" && b.Credential != "":
-		if a.Credential != b.Credential && overlap(&a.Rule, &b.Rule) {
-			return fmt.Sprintf("lends %q to requests to which %s lends %q; tell them apart by methods or paths, or use one credential", b.Credential, a.stands(), a.Credential)
+		if a.Credential != b.Credential && decide.Overlap(&a.Rule, &b.Rule) {
+			return fmt.Sprintf("lends %q to requests to which %s lends %q; tell them apart by methods, paths or query, or use one credential", b.Credential, a.stands(), a.Credential)
 		}
 	case a.Requests() && !b.Requests() && b.Protocol != "":
-		if match.HostsOverlap(a.Host, b.Host) && shared(a.Ports, b.Ports) {
+		if match.HostsOverlap(a.Host, b.Host) && decide.Shared(a.Ports, b.Ports) {
 			return fmt.Sprintf("wants protocol %s, whose requests nobody sees, where %s is about requests; leave one of them out", b.Protocol, a.stands())
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -15,7 +16,7 @@ import (
 type example struct {
 	line   int
 	stage  task.StageName
-	use    Use
+	use    decide.Use
 	method string
 	path   string // of a request, or with write of the workspace
 	proto  string
@@ -97,7 +98,7 @@ func (e example) check(plan Plan) Checked {
 // decide answers as the gateway would: the connection, and where requests are
 // looked at, the request.
 func (e example) decide(grant task.Grant) task.Decision {
-	d := Decide(grant, e.use)
+	d := decide.Decide(grant, e.use)
 	if d.Verdict != task.Allowed {
 		return d
 	}
@@ -105,14 +106,14 @@ func (e example) decide(grant task.Grant) task.Decision {
 		return task.Decision{Verdict: task.Denied, Reason: task.PolicyProtocol}
 	}
 	if d.Inspect && (e.method != "" || e.path != "") {
-		q := Request{Method: e.method, Path: e.path}
+		q := decide.Request{Method: e.method, Path: e.path}
 		if q.Method == "" {
 			q.Method = "GET"
 		}
 		if q.Path == "" {
 			q.Path = "/"
 		}
-		return DecideRequest(grant, e.use, q)
+		return decide.DecideRequest(grant, e.use, q)
 	}
 	return d
 }
@@ -146,7 +147,7 @@ func (r *reader) examples(n *yaml.Node, path string) []example {
 }
 
 func (r *reader) example(n *yaml.Node, path string) example {
-	e := example{line: n.Line, use: Use{Port: 443}}
+	e := example{line: n.Line, use: decide.Use{Port: 443}}
 	verdict := func(n *yaml.Node, p string) {
 		if r.oneOf(n, p, "allowed", "denied") == "allowed" {
 			e.expect = task.Allowed
@@ -181,7 +182,7 @@ func (r *reader) example(n *yaml.Node, path string) example {
 }
 
 // exampleHost reads what is asked for: one host, no pattern.
-func (r *reader) exampleHost(n *yaml.Node, path string, use *Use) {
+func (r *reader) exampleHost(n *yaml.Node, path string, use *decide.Use) {
 	if n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "*") {
 		r.errorf(n, path, "must be one host, as a program would ask for it")
 		return

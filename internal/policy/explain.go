@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -125,7 +126,7 @@ func ruleText(rule task.Rule) string {
 	}
 	text := "allow " + rule.Host + ":" + strings.Join(ports, ",")
 	for _, part := range []struct{ word, value string }{
-		{" protocol ", spoken(&rule)}, {" methods ", strings.Join(rule.Methods, ",")},
+		{" protocol ", decide.Spoken(&rule)}, {" methods ", strings.Join(rule.Methods, ",")},
 		{" paths ", strings.Join(rule.Paths, ",")}, {" credential ", rule.Credential},
 	} {
 		if part.value != "" {
@@ -139,7 +140,7 @@ func ruleText(rule task.Rule) string {
 func ruleNote(grant task.Grant, rule task.Rule) string {
 	var notes []string
 	inspected := slices.ContainsFunc(grant.Rules, func(r task.Rule) bool {
-		return r.Requests() && match.HostsOverlap(r.Host, rule.Host) && shared(r.Ports, rule.Ports)
+		return r.Requests() && match.HostsOverlap(r.Host, rule.Host) && decide.Shared(r.Ports, rule.Ports)
 	})
 	switch {
 	case rule.Protocol == task.ProtocolPostgres:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -131,9 +132,9 @@ func outside(rule lined, upper *file, bounds []lined, field string) string {
 		return ""
 	}
 	what := fmt.Sprintf("%s port %d", rule.Host, port)
-	if p := spoken(&rule.Rule); p != "" {
+	if p := decide.Spoken(&rule.Rule); p != "" {
 		what += " by " + p
-	} else if slices.ContainsFunc(bounds, func(b lined) bool { return spoken(&b.Rule) != "" && match.HostWithin(rule.Host, b.Host) }) {
+	} else if slices.ContainsFunc(bounds, func(b lined) bool { return decide.Spoken(&b.Rule) != "" && match.HostWithin(rule.Host, b.Host) }) {
 		what += " by any protocol"
 	}
 	var lines []string

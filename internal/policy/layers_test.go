@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -210,7 +211,7 @@ ceiling:
 func TestSpliceForbidden(t *testing.T) {
 	layers := task.Layers{Operator: "version: 1\nceiling: {splice: forbid}\n"}
 	plan := compiled(t, task.Spec{Policy: allow("agent", "      - {host: a.test}\n")}, layers)
-	if d := Decide(plan.Grant("", task.Agent, ""), Use{Name: "a.test", Port: 443}); !d.Inspect || !slices.Equal(d.Protocols, []string{"http"}) {
+	if d := decide.Decide(plan.Grant("", task.Agent, ""), decide.Use{Name: "a.test", Port: 443}); !d.Inspect || !slices.Equal(d.Protocols, []string{"http"}) {
 		t.Errorf("an open rule is not inspected: %+v", d)
 	}
 	for _, p := range []string{"tls", "tcp"} {
@@ -402,14 +403,14 @@ func TestOperatorFile(t *testing.T) {
 	plan = compiled(t, task.Spec{Policy: allow("agent", "      - {host: '*.corp.example', ports: [5432, 443]}\n")}, private)
 	grant := plan.Grant("", task.Agent, "")
 	for host, want := range map[string]bool{"db.corp.example": true, "y.corp.example": false} {
-		if d := Decide(grant, Use{Name: host, Port: 5432}); d.Verdict != task.Allowed || d.Private != want {
+		if d := decide.Decide(grant, decide.Use{Name: host, Port: 5432}); d.Verdict != task.Allowed || d.Private != want {
 			t.Errorf("%s: %+v, want private %t", host, d, want)
 		}
 	}
-	if d := Decide(grant, Use{Name: "db.corp.example", Port: 443}); d.Private {
+	if d := decide.Decide(grant, decide.Use{Name: "db.corp.example", Port: 443}); d.Private {
 		t.Errorf("another port of a private host: %+v", d)
 	}
-	if d := Decide(compiled(t, task.Spec{}, private).Grant("", task.Agent, ""), Use{Name: "db.corp.example", Port: 5432}); d.Verdict != task.Denied {
+	if d := decide.Decide(compiled(t, task.Spec{}, private).Grant("", task.Agent, ""), decide.Use{Name: "db.corp.example", Port: 5432}); d.Verdict != task.Denied {
 		t.Errorf("what the operator opens is not asked for: %+v", d)
 	}
 }
@@ -438,7 +439,7 @@ func TestPostgresRules(t *testing.T) {
 		if !slices.Equal(rule.Ports, []uint16{5432}) || rule.Requests() {
 			t.Errorf("%+v", rule)
 		}
-		d := Decide(plan.Grant("t", task.Agent, "s"), Use{Name: "db.test", Port: 5432})
+		d := decide.Decide(plan.Grant("t", task.Agent, "s"), decide.Use{Name: "db.test", Port: 5432})
 		if d.Verdict != task.Allowed || d.Credential != "k" || d.Inspect {
 			t.Errorf("%+v", d)
 		}

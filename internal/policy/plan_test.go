@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -136,8 +137,8 @@ func FuzzCompile(f *testing.F) {
 				if r.Private || r.Host == "" || len(r.Ports) == 0 {
 					t.Fatalf("a task's policy made the rule %+v in %s", r, stage)
 				}
-				if d := Decide(plan.Grant("", stage, ""), Use{Name: r.Host, Port: r.Ports[0]}); d.Verdict != task.Allowed {
-					if d := Decide(plan.Grant("", stage, ""), Use{Address: r.Host, Port: r.Ports[0]}); d.Verdict != task.Allowed {
+				if d := decide.Decide(plan.Grant("", stage, ""), decide.Use{Name: r.Host, Port: r.Ports[0]}); d.Verdict != task.Allowed {
+					if d := decide.Decide(plan.Grant("", stage, ""), decide.Use{Address: r.Host, Port: r.Ports[0]}); d.Verdict != task.Allowed {
 						t.Fatalf("rule %+v allows nothing", r)
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -42,22 +43,22 @@ func someRules(t *rapid.T, label string) string {
 	return "[" + strings.Join(rules, ", ") + "]"
 }
 
-func uses() []Use {
-	var all []Use
+func uses() []decide.Use {
+	var all []decide.Use
 	for _, port := range []uint16{80, 443} {
 		for _, name := range []string{"a.example.com", "b.example.com", "c.b.example.com", "d.c.b.example.com", "example.com", "x.test"} {
-			all = append(all, Use{Name: name, Port: port})
+			all = append(all, decide.Use{Name: name, Port: port})
 		}
-		all = append(all, Use{Address: "192.0.2.7", Port: port})
+		all = append(all, decide.Use{Address: "192.0.2.7", Port: port})
 	}
 	return all
 }
 
-func requests() []Request {
-	var all []Request
+func requests() []decide.Request {
+	var all []decide.Request
 	for _, m := range []string{"GET", "POST", "PUT"} {
 		for _, p := range []string{"/", "/x", "/x/y", "/z/y", "/x/../y", "/x/"} {
-			all = append(all, Request{m, p})
+			all = append(all, decide.Request{Method: m, Path: p})
 		}
 	}
 	return all
@@ -68,7 +69,7 @@ func narrower(t *rapid.T, what string, a, b Plan) {
 	for _, stage := range stages() {
 		ga, gb := a.Grant("", stage, ""), b.Grant("", stage, "")
 		for _, use := range uses() {
-			da, db := Decide(ga, use), Decide(gb, use)
+			da, db := decide.Decide(ga, use), decide.Decide(gb, use)
 			if da.Verdict != task.Allowed {
 				continue
 			}
@@ -86,7 +87,7 @@ func narrower(t *rapid.T, what string, a, b Plan) {
 				if !match.CleanPath(q.Path) {
 					continue
 				}
-				if da.Inspect && db.Inspect && DecideRequest(ga, use, q).Verdict == task.Allowed && DecideRequest(gb, use, q).Verdict != task.Allowed {
+				if da.Inspect && db.Inspect && decide.DecideRequest(ga, use, q).Verdict == task.Allowed && decide.DecideRequest(gb, use, q).Verdict != task.Allowed {
 					t.Fatalf("%s: %s %+v %+v is allowed now", what, stage, use, q)
 				}
 			}
@@ -159,13 +160,13 @@ func TestIndexAgrees(t *testing.T) {
 			return
 		}
 		grant := plan.Grant("", task.Agent, "")
-		index := NewIndex(grant)
+		index := decide.NewIndex(grant)
 		for _, use := range uses() {
-			if diff := cmp.Diff(Decide(grant, use), index.Decide(use)); diff != "" {
+			if diff := cmp.Diff(decide.Decide(grant, use), index.Decide(use)); diff != "" {
 				t.Fatalf("%+v: %s", use, diff)
 			}
 			for _, q := range requests() {
-				if diff := cmp.Diff(DecideRequest(grant, use, q), index.DecideRequest(use, q)); diff != "" {
+				if diff := cmp.Diff(decide.DecideRequest(grant, use, q), index.DecideRequest(use, q)); diff != "" {
 					t.Fatalf("%+v %+v: %s", use, q, diff)
 				}
 			}
@@ -181,7 +182,7 @@ func FuzzDecideRequest(f *testing.F) {
 	}
 	grant := task.Grant{Rules: []task.Rule{{ID: "r", Host: "a.test", Ports: []uint16{443}, Methods: []string{"GET"}, Paths: []string{"/pub/**", "/*/one"}, Credential: "k"}}}
 	f.Fuzz(func(t *testing.T, method, path string) {
-		d := DecideRequest(grant, Use{Name: "a.test", Port: 443}, Request{method, path})
+		d := decide.DecideRequest(grant, decide.Use{Name: "a.test", Port: 443}, decide.Request{Method: method, Path: path})
 		if d.Verdict != task.Allowed {
 			if d.Credential != "" || d.Reason == "" {
 				t.Fatalf("a denial of %q %q is %+v", method, path, d)
@@ -244,8 +245,8 @@ func BenchmarkDecide(b *testing.B) {
 		}
 		grant.Rules = append(grant.Rules, r)
 	}
-	index := NewIndex(grant)
-	use, q := Use{Name: "a.b.h9991.example.com", Port: 443}, Request{"GET", "/v1/a/b/c"}
+	index := decide.NewIndex(grant)
+	use, q := decide.Use{Name: "a.b.h9991.example.com", Port: 443}, decide.Request{Method: "GET", Path: "/v1/a/b/c"}
 	b.Run("connection", func(b *testing.B) {
 		for b.Loop() {
 			if index.Decide(use).Verdict != task.Allowed {
@@ -262,7 +263,7 @@ func BenchmarkDecide(b *testing.B) {
 	})
 	b.Run("without index", func(b *testing.B) {
 		for b.Loop() {
-			if Decide(grant, use).Verdict != task.Allowed {
+			if decide.Decide(grant, use).Verdict != task.Allowed {
 				b.Fatal("denied")
 			}
 		}

@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -140,45 +139,4 @@ func (s *stack) explainUnknown(plan Plan, stage task.StageName) (Line, bool) {
 		l.Note += "; within the ceilings"
 	}
 	return l, true
-}
-
-// Passing is the rule under which an unknown connection would pass, by what its
-// first bytes are: "tls", "http", anything else, or empty where nobody looked.
-// False: it is denied, whatever a person says. The rule lends nothing and opens
-// no private address.
-func Passing(u task.Unknown, use Use, seen string) (task.Rule, bool) {
-	host, ok := use.host()
-	if !ok || use.Port == 0 || u.Mode != task.UnknownAsk && u.Mode != task.UnknownLog {
-		return task.Rule{}, false
-	}
-	var protocols []string
-	switch seen {
-	case task.ProtocolTLS:
-		protocols = []string{task.ProtocolTLS, task.ProtocolHTTP}
-	case task.ProtocolHTTP:
-		protocols = []string{task.ProtocolHTTP}
-	case "":
-		protocols = []string{"", task.ProtocolHTTP}
-	default:
-		protocols = []string{task.ProtocolTCP}
-	}
-	for _, protocol := range protocols {
-		rule := task.Rule{Host: host, Ports: []uint16{use.Port}, Protocol: protocol}
-		if u.Inspect && protocol != task.ProtocolHTTP {
-			continue
-		}
-		if !slices.ContainsFunc(u.Within, func(bounds []task.Rule) bool { return !withinRules(rule, bounds) }) {
-			return rule, true
-		}
-	}
-	return task.Rule{}, false
-}
-
-func withinRules(rule task.Rule, bounds []task.Rule) bool {
-	list := make([]lined, 0, len(bounds))
-	for _, b := range bounds {
-		list = append(list, lined{Rule: b})
-	}
-	_, ok := within(rule, list)
-	return ok
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -109,26 +110,26 @@ func TestPassing(t *testing.T) {
 		seen string
 		want string // the protocol; "no": denied
 	}{
-		"zero":                 {task.Unknown{}, Use{Name: "a.test", Port: 443}, "tls", "no"},
-		"another mode":         {task.Unknown{Mode: "all"}, Use{Name: "a.test", Port: 443}, "tls", "no"},
-		"tls":                  {task.Unknown{Mode: "ask"}, Use{Name: "a.test", Port: 443}, "tls", "tls"},
-		"http":                 {task.Unknown{Mode: "ask"}, Use{Name: "a.test", Port: 80}, "http", "http"},
-		"other":                {task.Unknown{Mode: "ask"}, Use{Name: "a.test", Port: 22}, "tcp", "tcp"},
-		"address":              {task.Unknown{Mode: "ask"}, Use{Address: "192.0.2.1", Port: 443}, "tls", "tls"},
-		"no port":              {task.Unknown{Mode: "ask"}, Use{Name: "a.test"}, "tls", "no"},
-		"both":                 {task.Unknown{Mode: "ask"}, Use{Name: "a.test", Address: "192.0.2.1", Port: 443}, "tls", "no"},
-		"log":                  {task.Unknown{Mode: "log"}, Use{Name: "a.test", Port: 22}, "", ""},
-		"log, no splice":       {task.Unknown{Mode: "log", Inspect: true}, Use{Name: "a.test", Port: 22}, "", "http"},
-		"tls, no splice":       {task.Unknown{Mode: "ask", Inspect: true}, Use{Name: "a.test", Port: 443}, "tls", "http"},
-		"other, no splice":     {task.Unknown{Mode: "ask", Inspect: true}, Use{Name: "a.test", Port: 22}, "tcp", "no"},
-		"within":               {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("**.test", "")}}, Use{Name: "a.test", Port: 443}, "tls", "tls"},
-		"within http alone":    {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("**.test", "http")}}, Use{Name: "a.test", Port: 443}, "tls", "http"},
-		"another host":         {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("**.test", ""), rule("b.test", "")}}, Use{Name: "a.test", Port: 443}, "tls", "no"},
-		"another port":         {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("a.test", "")}}, Use{Name: "a.test", Port: 8443}, "tls", "no"},
-		"nothing":              {task.Unknown{Mode: "ask", Within: [][]task.Rule{{}}}, Use{Name: "a.test", Port: 443}, "tls", "no"},
-		"a ceiling of methods": {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("a.test", "", get)}}, Use{Name: "a.test", Port: 443}, "tls", "no"},
+		"zero":                 {task.Unknown{}, decide.Use{Name: "a.test", Port: 443}, "tls", "no"},
+		"another mode":         {task.Unknown{Mode: "all"}, decide.Use{Name: "a.test", Port: 443}, "tls", "no"},
+		"tls":                  {task.Unknown{Mode: "ask"}, decide.Use{Name: "a.test", Port: 443}, "tls", "tls"},
+		"http":                 {task.Unknown{Mode: "ask"}, decide.Use{Name: "a.test", Port: 80}, "http", "http"},
+		"other":                {task.Unknown{Mode: "ask"}, decide.Use{Name: "a.test", Port: 22}, "tcp", "tcp"},
+		"address":              {task.Unknown{Mode: "ask"}, decide.Use{Address: "192.0.2.1", Port: 443}, "tls", "tls"},
+		"no port":              {task.Unknown{Mode: "ask"}, decide.Use{Name: "a.test"}, "tls", "no"},
+		"both":                 {task.Unknown{Mode: "ask"}, decide.Use{Name: "a.test", Address: "192.0.2.1", Port: 443}, "tls", "no"},
+		"log":                  {task.Unknown{Mode: "log"}, decide.Use{Name: "a.test", Port: 22}, "", ""},
+		"log, no splice":       {task.Unknown{Mode: "log", Inspect: true}, decide.Use{Name: "a.test", Port: 22}, "", "http"},
+		"tls, no splice":       {task.Unknown{Mode: "ask", Inspect: true}, decide.Use{Name: "a.test", Port: 443}, "tls", "http"},
+		"other, no splice":     {task.Unknown{Mode: "ask", Inspect: true}, decide.Use{Name: "a.test", Port: 22}, "tcp", "no"},
+		"within":               {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("**.test", "")}}, decide.Use{Name: "a.test", Port: 443}, "tls", "tls"},
+		"within http alone":    {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("**.test", "http")}}, decide.Use{Name: "a.test", Port: 443}, "tls", "http"},
+		"another host":         {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("**.test", ""), rule("b.test", "")}}, decide.Use{Name: "a.test", Port: 443}, "tls", "no"},
+		"another port":         {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("a.test", "")}}, decide.Use{Name: "a.test", Port: 8443}, "tls", "no"},
+		"nothing":              {task.Unknown{Mode: "ask", Within: [][]task.Rule{{}}}, decide.Use{Name: "a.test", Port: 443}, "tls", "no"},
+		"a ceiling of methods": {task.Unknown{Mode: "ask", Within: [][]task.Rule{rule("a.test", "", get)}}, decide.Use{Name: "a.test", Port: 443}, "tls", "no"},
 	} {
-		got, ok := Passing(c.u, c.use, c.seen)
+		got, ok := decide.Passing(c.u, c.use, c.seen)
 		if ok != (c.want != "no") || ok && (got.Protocol != c.want || got.Credential != "" || got.Private || len(got.Ports) != 1 || got.Ports[0] != c.use.Port) {
 			t.Errorf("%s: %+v, %v", name, got, ok)
 		}

@@ -1,4 +1,4 @@
-package policy
+package decide
 
 import (
 	"iter"
@@ -64,10 +64,10 @@ func decide(rules iter.Seq[*task.Rule]) task.Decision {
 		d.Private = d.Private || rule.Private
 		d.Inspect = d.Inspect || rule.Requests()
 		switch {
-		case spoken(rule) == "":
+		case Spoken(rule) == "":
 			anyProtocol = true
-		case !slices.Contains(d.Protocols, spoken(rule)):
-			d.Protocols = append(d.Protocols, spoken(rule))
+		case !slices.Contains(d.Protocols, Spoken(rule)):
+			d.Protocols = append(d.Protocols, Spoken(rule))
 		}
 	}
 	if login != nil {
@@ -84,9 +84,9 @@ func decide(rules iter.Seq[*task.Rule]) task.Decision {
 	return d
 }
 
-// spoken is the protocol that a rule allows: one about requests allows HTTP
+// Spoken is the protocol that a rule allows: one about requests allows HTTP
 // only, also where it doesn't say so.
-func spoken(rule *task.Rule) string {
+func Spoken(rule *task.Rule) string {
 	if rule.Protocol == "" && rule.Requests() {
 		return task.ProtocolHTTP
 	}
