@@ -185,7 +185,7 @@ func (c *connection) boundLease() *task.Lease {
 		for _, host := range l.Hosts {
 			rules = append(rules, task.Rule{ID: l.ID, Host: host, Ports: l.Ports})
 		}
-		if policy.Decide(task.Grant{Rules: rules}, c.use()).Verdict == task.Allowed {
+		if policy.NewIndex(task.Grant{Rules: rules}).Decide(c.use()).Verdict == task.Allowed {
 			return l
 		}
 	}
