@@ -53,6 +53,7 @@ func kinds() []kind {
 		postgresKind(),
 		awsKind(),
 		oidcKind(),
+		githubAppKind(), oauthKind(), exchangeKind(), awsWebKind(),
 	}
 }
 

@@ -221,15 +221,14 @@ func (l *Leases) ask(ctx context.Context, m minting, id string) (Minted, error) 
 	return Minted{}, l.fail(ctx, m, id, err)
 }
 
-// quiet makes an error one that may be told: of a known reason, without the
-// vault's value.
+// quiet makes an error one that may be told: with a reason, without the vault's
+// value.
 func (l *Leases) quiet(m minting, err error) error {
-	reason := reasonOf(err)
 	long := m.long.Reveal()
 	switch {
 	case long != "" && strings.Contains(err.Error(), long):
 		return task.Fail(task.InfraCredential, fmt.Sprintf("credential %q: its provider repeated the key in what it answered", m.of.Name), nil)
-	case reason != task.PolicyCredential && reason != task.InfraCredential && reason != task.LimitRequests:
+	case reasonOf(err) == task.ReasonNone:
 		return task.Fail(task.InfraCredential, fmt.Sprintf("credential %q can't be minted now", m.of.Name), err)
 	}
 	return err
@@ -238,6 +237,9 @@ func (l *Leases) quiet(m minting, err error) error {
 // fail remembers a failure, so that a provider is not asked over and over, and
 // puts it on record where it is another one than before.
 func (l *Leases) fail(ctx context.Context, m minting, id string, err error) error {
+	if r := reasonOf(err); r != task.PolicyCredential && r != task.InfraCredential {
+		return err // of ours: nobody outside was asked
+	}
 	pause := pauseFaulty
 	if reasonOf(err) == task.PolicyCredential {
 		pause = pauseRefused

@@ -33,18 +33,14 @@ type carrier interface {
 func carriers() map[string]carrier {
 	return map[string]carrier{
 		task.KindHeader: headerCarrier{},
+		task.KindOIDC:   headerCarrier{},
 		task.KindQuery:  queryCarrier{},
 		task.KindBasic:  basicCarrier{},
 		task.KindGit:    gitCarrier{},
 	}
 }
 
-func kindOf(l *task.Lease) string {
-	if l.Kind == "" {
-		return task.KindHeader
-	}
-	return l.Kind
-}
+func kindOf(l *task.Lease) string { return l.Carried() }
 
 // remainder is what of a request's line and header is still to be looked at.
 // Carriers take out of it and never change the request.
