@@ -58,6 +58,7 @@ func (x *exchanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.connection.saw("http", "", clip(r.Host))
 	e := &exchange{exchanges: x, pass: pass, record: x.recordOf(r, n, pass.Decision)}
+	defer pass.Release()
 	e.record.Lease, e.record.Verdict = pass.Lease(), task.Allowed.String()
 	e.serve(w, r)
 }
@@ -242,8 +243,7 @@ func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = x.far.Scheme, x.far.Host
 			p.Out.URL.RawQuery, p.Out.Host, p.Out.Trailer = p.In.URL.RawQuery, p.In.Host, p.In.Trailer
-			if e.pass.Lease() != "" {
-				// Some servers take a trailer for a header, so for a key beside the lent one.
+			if !e.pass.Trailers() {
 				p.Out.Trailer = nil
 			}
 			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {

@@ -77,7 +77,7 @@ func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Con
 		connection: c, wire: wire, far: far, h2: h2,
 		gate: outbound.Gate{
 			Grant: c.grant, Use: c.use(), Rules: c.rules,
-			Inspect: c.decision.Inspect, Secure: far.Scheme == "https",
+			Inspect: c.decision.Inspect, Secure: far.Scheme == "https", Bodies: c.way.bodies,
 		},
 	}
 	if !h2 {

@@ -41,6 +41,8 @@ func hint(reason task.Reason) string {
 		return "This protocol does not pass. Use HTTP/1.1, or TLS with a server name."
 	case task.PolicyCredential:
 		return "A credential is not lent to this request, or something else stands in its place. Send the placeholder only where its tool puts it."
+	case task.PolicyModel:
+		return "This task may ask other models only, or it can't be told which model this request asks. Do not retry; ask for one that the policy allows, as JSON that is not compressed."
 	case task.EgressUntrusted:
 		return "The host is allowed, but its certificate is not valid for this name."
 	case task.InfraControlAway:

@@ -17,6 +17,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/record"
+	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -31,6 +32,7 @@ const (
 	openingRate = 300
 	sessionsMax = 64 // of TLS outside that are remembered, a sandbox
 )
+	bodiesMax   = 96 << 20
 
 // way is what the gateway holds for one sandbox.
 type way struct {
@@ -49,6 +51,7 @@ type way struct {
 	sessions  tls.ClientSessionCache // of TLS outside
 	logins    logins                 // of PostgreSQL
 	ctx       context.Context
+	bodies    *outbound.Bodies       // held while requests are decided
 	cancel    context.CancelFunc
 
 	mu     sync.Mutex
@@ -82,6 +85,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, rules: policy.NewIndex(h.Grant), conns: make(map[*connection]struct{}),
 	}
 	w.inside, w.sessions = w.insideTLS(), tls.NewLRUClientSessionCache(sessionsMax)
+		bodies:  outbound.NewBodies(bodiesMax),
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	w.stack, err = netstack.New(h.Device, netstack.Options{

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -30,10 +30,10 @@ func (o one) Value(context.Context, string, task.Lease) (Secret, error) {
 // gateOf is a gate for one lease, whose rule lends it to every request.
 func gateOf(l task.Lease) *Gate {
 	l.ID, l.Credential, l.Placeholder, l.Hosts, l.Ports = "l-a", "c", standIn, []string{lentHost}, []uint16{443}
-	g := &Gate{Use: policy.Use{Name: lentHost, Port: 443}, Inspect: true, Secure: true, Grant: task.Grant{
+	g := &Gate{Use: decide.Use{Name: lentHost, Port: 443}, Inspect: true, Secure: true, Grant: task.Grant{
 		Sandbox: "sb-a", Rules: []task.Rule{{ID: "r", Host: lentHost, Ports: []uint16{443}, Credential: "c"}}, Leases: []task.Lease{l},
 	}}
-	g.Rules = policy.NewIndex(g.Grant)
+	g.Rules = decide.NewIndex(g.Grant)
 	return g
 }
 

@@ -8,9 +8,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -19,17 +20,33 @@ const lendWait = 15 * time.Second // for a value to be lent
 // Gate decides the requests to one name and port. Its zero value denies.
 type Gate struct {
 	Grant   task.Grant
-	Use     policy.Use
-	Rules   *policy.Index // of Grant
+	Use     decide.Use
+	Rules   *decide.Index // of Grant
 	Inspect bool          // the connection's decision says that each request is decided by itself
 	Secure  bool          // requests go over TLS that is verified for the name of Use
+	Bodies  *Bodies       // bounds what is held of bodies; nil: each body alone is bounded
 }
 
 // Pass is the answer to one request. Its zero value denies.
 type Pass struct {
 	Decision task.Decision
 	lease    *task.Lease
+	strict   bool // the rule looked at headers or the body
+	release  func()
 }
+
+// Release gives back what was held to decide the request. It must be called when
+// the request is done with, and may be called again.
+func (p Pass) Release() {
+	if p.release != nil {
+		p.release()
+	}
+}
+
+// Trailers says whether what comes after the body may go out too: not beside what
+// is lent, since some servers take a trailer for a header, so for another key,
+// and not where a rule looked at headers.
+func (p Pass) Trailers() bool { return p.lease == nil && !p.strict }
 
 // Allowed says whether the request may go.
 func (p Pass) Allowed() bool { return p.Decision.Verdict == task.Allowed }
@@ -52,15 +69,30 @@ func SentPath(u *url.URL) string {
 }
 
 // Judge decides one request. r has the header that the client sent, before
-// anything was taken off it.
+// anything was taken off it. Where a rule is about bodies it reads the body, and
+// leaves it in r.
 func (g *Gate) Judge(r *http.Request) Pass {
-	q := policy.Request{Method: r.Method, Path: SentPath(r.URL)}
+	q := decide.Request{Method: r.Method, Path: SentPath(r.URL), Query: r.URL.RawQuery, Header: r.Header}
+	var held int64
+	p := g.judge(r, q, &held)
+	if !p.Allowed() {
+		g.Bodies.give(held)
+	} else if held > 0 {
+		p.release = sync.OnceFunc(func() { g.Bodies.give(held) })
+	}
+	return p
+}
+
+func (g *Gate) judge(r *http.Request, q decide.Request, held *int64) Pass {
 	p := Pass{Decision: task.Decision{Verdict: task.Allowed}}
 	if g.Inspect {
 		if g.Rules == nil {
 			return Pass{Decision: task.Decision{Reason: task.PolicyDenied}}
 		}
-		p.Decision = g.Rules.DecideRequest(g.Use, q)
+		if p.Decision = g.Rules.DecideRequest(g.Use, q); p.Decision.Body {
+			q.Body, *held = g.Bodies.read(r)
+			p.Decision = g.Rules.DecideRequest(g.Use, q)
+		}
 		if !p.Allowed() {
 			if p.Decision.Reason == task.ReasonNone {
 				p.Decision.Reason = task.PolicyDenied
@@ -68,8 +100,12 @@ func (g *Gate) Judge(r *http.Request) Pass {
 			return p
 		}
 	}
-	if g.Inspect && overrides(r.Header) && g.narrow(p.Decision.Rule) {
-		return Pass{Decision: task.Decision{Reason: task.PolicyProtocol, Rule: p.Decision.Rule}}
+	if g.Inspect {
+		rule := g.Rules.Rule(p.Decision.Rule)
+		if overrides(r.Header) && rule.Narrow() {
+			return Pass{Decision: task.Decision{Reason: task.PolicyProtocol, Rule: p.Decision.Rule}}
+		}
+		p.strict = len(rule.Headers) > 0 || rule.Body != nil
 	}
 	refused := Pass{Decision: task.Decision{Reason: task.PolicyCredential, Rule: p.Decision.Rule}}
 	if name := p.Decision.Credential; name != "" {
@@ -101,16 +137,9 @@ func likeServers(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
-// narrow says whether a rule is about methods or paths, or lends what may be.
-func (g *Gate) narrow(rule string) bool {
-	return slices.ContainsFunc(g.Grant.Rules, func(r task.Rule) bool {
-		return r.ID == rule && (len(r.Methods) > 0 || len(r.Paths) > 0 || r.Credential != "")
-	})
-}
-
 // bound finds the lease of the credential whose own binding allows the request.
 // The binding is read as rules are, by the same code.
-func (g *Gate) bound(credential string, q policy.Request) *task.Lease {
+func (g *Gate) bound(credential string, q decide.Request) *task.Lease {
 	for i := range g.Grant.Leases {
 		l := &g.Grant.Leases[i]
 		if c, ok := carriers()[kindOf(l)]; l.Credential != credential || !ok || !c.knows(l) {
@@ -120,7 +149,7 @@ func (g *Gate) bound(credential string, q policy.Request) *task.Lease {
 		for _, host := range l.Hosts {
 			rules = append(rules, task.Rule{ID: l.ID, Host: host, Ports: l.Ports, Methods: l.Methods, Paths: l.Paths, Credential: credential})
 		}
-		d := policy.DecideRequest(task.Grant{Rules: rules}, g.Use, q)
+		d := decide.DecideRequest(task.Grant{Rules: rules}, g.Use, q)
 		if d.Verdict == task.Allowed && d.Credential == credential {
 			return l
 		}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/egresstest"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -121,7 +121,7 @@ func TestWhatAFarSideRepeats(t *testing.T) {
 	if i := w.find(func(rec task.EgressRecord) bool { return strings.Contains(fmt.Sprintf("%+v", rec), realKey) }); i >= 0 {
 		t.Errorf("a record has the value")
 	}
-	if s := fmt.Sprintf("%+v %#v", Loan{lease: &task.Lease{Header: "X"}, carrier: headerCarrier{}, value: task.NewSecret(realKey)}, policy.Use{}); strings.Contains(s, realKey) {
+	if s := fmt.Sprintf("%+v %#v", Loan{lease: &task.Lease{Header: "X"}, carrier: headerCarrier{}, value: task.NewSecret(realKey)}, decide.Use{}); strings.Contains(s, realKey) {
 		t.Errorf("a loan prints as %s", s)
 	}
 }

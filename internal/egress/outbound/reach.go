@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -49,7 +49,10 @@ func (u *Unreached) Unwrap() error { return u.Err }
 // Addresses gives what may be dialled for an allowed use. private says that a
 // rule of the operator's allows private addresses for it. One address that is
 // never reachable refuses the whole name: it has no business beside others.
-func (r Reach) Addresses(ctx context.Context, use policy.Use, private bool) ([]netip.Addr, *Unreached) {
+func (r Reach) Addresses(ctx context.Context, use decide.Use, private bool) ([]netip.Addr, *Unreached) {
+	if task.IsReserved(strings.TrimSuffix(strings.ToLower(use.Name), ".")) {
+		return nil, &Unreached{Reason: task.PolicyAddress, Err: errors.New("a name that the gateway answers itself")}
+	}
 	found, refused := r.lookup(ctx, use)
 	if refused != nil {
 		return nil, refused
@@ -77,7 +80,7 @@ func (r Reach) Addresses(ctx context.Context, use policy.Use, private bool) ([]n
 	return out[:min(len(out), dialMost)], nil
 }
 
-func (r Reach) lookup(ctx context.Context, use policy.Use) ([]netip.Addr, *Unreached) {
+func (r Reach) lookup(ctx context.Context, use decide.Use) ([]netip.Addr, *Unreached) {
 	if use.Name == "" {
 		addr, err := netip.ParseAddr(use.Address)
 		if err != nil || addr.Zone() != "" {

@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -38,7 +38,7 @@ type Options struct {
 // *task.Failure. Safe for concurrent use.
 type Transport struct {
 	options Options
-	rules   *policy.Index
+	rules   *decide.Index
 	reach   Reach
 	wire    *http.Transport
 	conns   atomic.Int64
@@ -55,7 +55,7 @@ func New(o Options) (*Transport, error) {
 	if o.Guard == nil || o.Resolver == nil || o.Record == nil {
 		return nil, errors.New("outbound: an option is missing")
 	}
-	t := &Transport{options: o, rules: policy.NewIndex(o.Grant), reach: Reach{Resolver: o.Resolver, Guard: o.Guard}, open: make(map[*Counted]struct{})}
+	t := &Transport{options: o, rules: decide.NewIndex(o.Grant), reach: Reach{Resolver: o.Resolver, Guard: o.Guard}, open: make(map[*Counted]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wire = NewWire(WireOptions{Dial: t.dial, Roots: o.Roots, Sessions: tls.NewLRUClientSessionCache(16)})
 	return t, nil
@@ -79,6 +79,8 @@ func (t *Transport) Close() {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	own := *r // deciding may read the body and put it back
+	r = &own
 	e, err := t.admit(r)
 	if err != nil {
 		if r.Body != nil {
@@ -107,22 +109,22 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // use reads what a URL asks for.
-func useOf(u *url.URL) (policy.Use, error) {
+func useOf(u *url.URL) (decide.Use, error) {
 	port := map[string]uint16{"http": 80, "https": 443}[u.Scheme]
 	if p := u.Port(); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil {
-			return policy.Use{}, fmt.Errorf("port %q", p)
+			return decide.Use{}, fmt.Errorf("port %q", p)
 		}
 		port = uint16(n)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || port == 0 || u.Hostname() == "" || u.User != nil || u.Opaque != "" {
-		return policy.Use{}, errors.New("not a plain http or https URL")
+		return decide.Use{}, errors.New("not a plain http or https URL")
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return policy.Use{Address: addr.String(), Port: port}, nil
+		return decide.Use{Address: addr.String(), Port: port}, nil
 	}
-	return policy.Use{Name: strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), Port: port}, nil
+	return decide.Use{Name: strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), Port: port}, nil
 }
 
 // exchange is one request from its decision to its end.
@@ -130,7 +132,7 @@ type exchange struct {
 	transport *Transport
 	record    task.EgressRecord
 	private   bool
-	use       policy.Use
+	use       decide.Use
 	out       *http.Request
 	loan      Loan
 	in, sent  atomic.Int64

@@ -29,34 +29,41 @@ func Decide(grant task.Grant, use Use) task.Decision {
 // DecideRequest answers one HTTP request on a connection: rules that lend a
 // credential come first, then the others, each in the order of the file. Where
 // any rule for the connection names paths, a path that could be read in two
-// ways is denied, whatever the rules.
+// ways is denied, whatever the rules. Where what a rule says of bodies matters and
+// the body was not read yet, the answer is a denial with Body set.
 func DecideRequest(grant task.Grant, use Use, q Request) task.Decision {
 	return decideRequest(candidates(grant.Rules, use), q)
 }
 
+// held is a rule with what was compiled of it.
+type held struct {
+	*task.Rule
+	fields *match.Fields // nil: nothing was compiled
+}
+
 // candidates are the rules that stand for the use, in their order.
-func candidates(rules []task.Rule, use Use) iter.Seq[*task.Rule] {
-	return func(yield func(*task.Rule) bool) {
+func candidates(rules []task.Rule, use Use) iter.Seq[held] {
+	return func(yield func(held) bool) {
 		text, ok := use.host()
 		if !ok || use.Port == 0 {
 			return
 		}
 		h := match.NewHost(text)
 		for i := range rules {
-			if slices.Contains(rules[i].Ports, use.Port) && match.HostFits(match.HostFor(rules[i].Host, h), h) && !yield(&rules[i]) {
+			if slices.Contains(rules[i].Ports, use.Port) && match.HostFits(match.HostFor(rules[i].Host, h), h) && !yield(held{Rule: &rules[i]}) {
 				return
 			}
 		}
 	}
 }
 
-func decide(rules iter.Seq[*task.Rule]) task.Decision {
+func decide(rules iter.Seq[held]) task.Decision {
 	d := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}
 	anyProtocol := false
 	var login *task.Rule
 	for rule := range rules {
 		if login == nil && rule.Protocol == task.ProtocolPostgres {
-			login = rule
+			login = rule.Rule
 		}
 		if d.Verdict != task.Allowed {
 			d = task.Decision{Verdict: task.Allowed, Rule: rule.ID}
@@ -64,10 +71,10 @@ func decide(rules iter.Seq[*task.Rule]) task.Decision {
 		d.Private = d.Private || rule.Private
 		d.Inspect = d.Inspect || rule.Requests()
 		switch {
-		case Spoken(rule) == "":
+		case Spoken(rule.Rule) == "":
 			anyProtocol = true
-		case !slices.Contains(d.Protocols, Spoken(rule)):
-			d.Protocols = append(d.Protocols, Spoken(rule))
+		case !slices.Contains(d.Protocols, Spoken(rule.Rule)):
+			d.Protocols = append(d.Protocols, Spoken(rule.Rule))
 		}
 	}
 	if login != nil {
@@ -93,24 +100,33 @@ func Spoken(rule *task.Rule) string {
 	return rule.Protocol
 }
 
-func decideRequest(rules iter.Seq[*task.Rule], q Request) task.Decision {
+func decideRequest(rules iter.Seq[held], q Request) task.Decision {
 	denied := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}
 	if !q.valid() {
 		return denied
 	}
 	var found *task.Rule
-	private, paths := false, false
+	private, paths, unread := false, false, false
 	for rule := range rules {
 		private, paths = private || rule.Private, paths || len(rule.Paths) > 0
-		// A rule for spliced TLS or for any bytes says nothing about requests.
-		if rule.Protocol != "" && rule.Protocol != task.ProtocolHTTP || !q.matches(rule.Methods, rule.Paths) {
-			continue
-		}
-		if found == nil || found.Credential == "" && rule.Credential != "" {
-			found = rule
+		switch rule.fits(q) {
+		case yes:
+			if found == nil || found.Credential == "" && rule.Credential != "" {
+				found = rule.Rule
+			}
+		case unseen:
+			unread = true
+		case model:
+			denied.Reason = task.PolicyModel
+		case no:
 		}
 	}
-	if found == nil || paths && !match.CleanPath(q.Path) {
+	switch {
+	case paths && !match.CleanPath(q.Path):
+		return task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}
+	case unread:
+		return task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied, Body: true}
+	case found == nil:
 		return denied
 	}
 	return task.Decision{

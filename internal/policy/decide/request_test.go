@@ -176,17 +176,17 @@ func TestCovers(t *testing.T) {
 		q     Request
 		want  bool
 	}{
-		{lease, Use{Name: "k.a.test", Port: 443}, Request{"GET", "/x/1"}, true},
-		{lease, Use{Name: "B.test.", Port: 443}, Request{"GET", "/x/1"}, true},
-		{lease, Use{Name: "a.test", Port: 443}, Request{"GET", "/x/1"}, false},
-		{lease, Use{Name: "b.test", Port: 80}, Request{"GET", "/x/1"}, false},
-		{lease, Use{Name: "b.test", Port: 443}, Request{"POST", "/x/1"}, false},
-		{lease, Use{Name: "b.test", Port: 443}, Request{"GET", "/y"}, false},
-		{lease, Use{Name: "b.test", Port: 443}, Request{"GET", "/x/../y"}, false},
-		{task.Lease{}, Use{Name: "b.test", Port: 443}, Request{"GET", "/"}, false},
-		{task.Lease{Hosts: []string{"b.test"}}, Use{Name: "b.test", Port: 443}, Request{"GET", "/"}, false},
-		{task.Lease{Ports: []uint16{443}}, Use{Name: "b.test", Port: 443}, Request{"GET", "/"}, false},
-		{task.Lease{Hosts: []string{"b.test"}, Ports: []uint16{443}}, Use{Name: "b.test", Port: 443}, Request{"PUT", "/any"}, true},
+		{lease, Use{Name: "k.a.test", Port: 443}, Request{Method: "GET", Path: "/x/1"}, true},
+		{lease, Use{Name: "B.test.", Port: 443}, Request{Method: "GET", Path: "/x/1"}, true},
+		{lease, Use{Name: "a.test", Port: 443}, Request{Method: "GET", Path: "/x/1"}, false},
+		{lease, Use{Name: "b.test", Port: 80}, Request{Method: "GET", Path: "/x/1"}, false},
+		{lease, Use{Name: "b.test", Port: 443}, Request{Method: "POST", Path: "/x/1"}, false},
+		{lease, Use{Name: "b.test", Port: 443}, Request{Method: "GET", Path: "/y"}, false},
+		{lease, Use{Name: "b.test", Port: 443}, Request{Method: "GET", Path: "/x/../y"}, false},
+		{task.Lease{}, Use{Name: "b.test", Port: 443}, Request{Method: "GET", Path: "/"}, false},
+		{task.Lease{Hosts: []string{"b.test"}}, Use{Name: "b.test", Port: 443}, Request{Method: "GET", Path: "/"}, false},
+		{task.Lease{Ports: []uint16{443}}, Use{Name: "b.test", Port: 443}, Request{Method: "GET", Path: "/"}, false},
+		{task.Lease{Hosts: []string{"b.test"}, Ports: []uint16{443}}, Use{Name: "b.test", Port: 443}, Request{Method: "PUT", Path: "/any"}, true},
 	} {
 		if got := Covers(c.lease, c.use, c.q); got != c.want {
 			t.Errorf("Covers(%+v, %+v, %+v) = %t", c.lease, c.use, c.q, got)
