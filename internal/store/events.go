@@ -76,6 +76,8 @@ func (r eventRow) decode() (any, error) {
 		return decodeAs[task.AgentEvent](r.Data)
 	case "policy":
 		return decodeAs[task.PolicyNote](r.Data)
+	case "approval":
+		return decodeAs[task.Approval](r.Data)
 	}
 	return json.RawMessage(r.Data), nil // of a newer program
 }

@@ -46,7 +46,7 @@ type looseLogRow struct {
 // taskTables are the tables with rows of a task, those that refer to others
 // first. The audit's tables are not among them.
 func taskTables() []string {
-	return []string{"calls", "turns", "agent_events", "file_denials", "egress", "leases", "stage_rounds", "stages", "outputs", "events", "sandboxes"}
+	return []string{"approvals", "calls", "turns", "agent_events", "file_denials", "egress", "leases", "stage_rounds", "stages", "outputs", "events", "sandboxes"}
 }
 
 // RemoveTask removes every row of a task that has ended, in one step, and leaves
@@ -75,6 +75,14 @@ func (s *Store) RemoveTask(ctx context.Context, id, by string) (task.Removed, er
 		}
 		if _, err := tx.NewRaw("DELETE FROM placements WHERE sandbox IN (SELECT id FROM sandboxes WHERE task = ?)", id).Exec(ctx); err != nil {
 			return err
+		}
+		for _, text := range []string{
+			"DELETE FROM decision_uses WHERE decision IN (SELECT id FROM decisions WHERE decided_in = ? AND scope = 'task')",
+			"DELETE FROM decisions WHERE decided_in = ? AND scope = 'task'", // a project's outlive the task
+		} {
+			if _, err := tx.NewRaw(text, id).Exec(ctx); err != nil {
+				return err
+			}
 		}
 		for _, table := range taskTables() {
 			if _, err := tx.NewRaw("DELETE FROM ? WHERE task = ?", bun.Ident(table), id).Exec(ctx); err != nil {

@@ -198,6 +198,21 @@ func (e EgressAsk) Host() string {
 	return e.Address
 }
 
+// Held is a connection that waits at a gateway for an answer.
+type Held struct {
+	Sandbox string
+	Use     string // names the connection: who takes an answer for one use
+	EgressAsk
+}
+
+// HeldAnswer is what became of a held connection. The zero answer denies.
+type HeldAnswer struct {
+	Allow  bool
+	Once   bool   // for this connection, and of plain HTTP for its request, alone
+	ID     string // of the decision, or of the approval for one use
+	Reason Reason // of a refusal
+}
+
 // ToolAsk is the use of a tool that is asked for. The words are the agent's.
 type ToolAsk struct {
 	Agent string          `json:"agent"`

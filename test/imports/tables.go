@@ -49,6 +49,8 @@ func Rooms() map[string]Room {
 		"internal/store":                      {Rooms: []string{task, sandbox, stage, "internal/audit", "internal/identity"}, Foreign: []string{"github.com/uptrace/bun", "github.com/pressly/goose/v3", "modernc.org/sqlite"}},
 		"internal/identity":                   {Rooms: []string{task}},
 		"internal/identity/issuer":            {Rooms: []string{task, "internal/boot"}, Foreign: []string{"github.com/go-jose/go-jose/v4"}, Not: []string{"os/exec"}},
+		"internal/approval":                   {Rooms: []string{task}, Not: []string{"os", "os/exec", "net", "net/http", "database/sql"}},
+		"internal/store/approvals":            {Rooms: []string{task, "internal/approval", "internal/store/table"}, Foreign: []string{"github.com/uptrace/bun"}},
 		"internal/credential":                 {Rooms: []string{task}, Not: []string{"os/exec", "net", "net/http"}},
 		"internal/boot":                       {Foreign: []string{"golang.org/x/sys"}},
 		"internal/egress/outbound":            {Rooms: []string{task, "internal/policy", "internal/egress/guard", "internal/egress/sigv4"}, Foreign: []string{"github.com/miekg/dns", "golang.org/x/net/http/httpguts"}},
