@@ -52,13 +52,13 @@ func (x *exchanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	pass := x.gate.Judge(r)
+	defer pass.Release()
 	if !pass.Allowed() {
 		x.deny(w, r, n, pass.Decision, false)
 		return
 	}
 	x.connection.saw("http", "", clip(r.Host))
 	e := &exchange{exchanges: x, pass: pass, record: x.recordOf(r, n, pass.Decision)}
-	defer pass.Release()
 	e.record.Lease, e.record.Verdict = pass.Lease(), task.Allowed.String()
 	e.serve(w, r)
 }

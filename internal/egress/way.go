@@ -16,8 +16,8 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/authority"
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
-	"github.com/cofferdam/cofferdam/internal/egress/record"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
+	"github.com/cofferdam/cofferdam/internal/egress/record"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -31,8 +31,8 @@ const (
 	// ended ones still cost memory for a moment.
 	openingRate = 300
 	sessionsMax = 64 // of TLS outside that are remembered, a sandbox
-)
 	bodiesMax   = 96 << 20
+)
 
 // way is what the gateway holds for one sandbox.
 type way struct {
@@ -49,9 +49,9 @@ type way struct {
 	opening   *pace                  // of connections
 	inside    *tls.Config            // of TLS that ends here
 	sessions  tls.ClientSessionCache // of TLS outside
+	bodies    *outbound.Bodies       // held while requests are decided
 	logins    logins                 // of PostgreSQL
 	ctx       context.Context
-	bodies    *outbound.Bodies       // held while requests are decided
 	cancel    context.CancelFunc
 
 	mu     sync.Mutex
@@ -81,11 +81,11 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 	}
 	w := &way{
 		most:    smaller(g.options.Limits.Connections, h.MaxConnections),
+		bodies:  outbound.NewBodies(bodiesMax),
 		gateway: g, id: h.Sandbox, log: g.options.Log.With("sandbox", h.Sandbox), names: table, records: records,
 		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, rules: policy.NewIndex(h.Grant), conns: make(map[*connection]struct{}),
 	}
 	w.inside, w.sessions = w.insideTLS(), tls.NewLRUClientSessionCache(sessionsMax)
-		bodies:  outbound.NewBodies(bodiesMax),
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	w.stack, err = netstack.New(h.Device, netstack.Options{
