@@ -31,6 +31,11 @@ func (c *connection) carry(inner *netstack.Conn) {
 		early = c.greet(inner)
 	}
 	data, opening := c.open(inner, !free)
+	c.pass(inner, data, opening, free, early)
+}
+
+// pass moves the bytes of an allowed connection whose opening was read.
+func (c *connection) pass(inner *netstack.Conn, data []byte, opening splice.Opening, free bool, early *greeting) {
 	switch opening.Kind {
 	case splice.HTTP:
 		if !c.speaks(task.ProtocolHTTP) && !c.speaks(task.ProtocolTCP) {

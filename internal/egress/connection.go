@@ -30,6 +30,8 @@ type connection struct {
 	grant    task.Grant
 	rules    *policy.Index // of grant
 	decision task.Decision
+	asks     bool // no rule matches, and the grant says that a person is asked
+	single   bool // an answer for one request of plain HTTP allows it
 	grow     bool
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -49,7 +51,7 @@ type connection struct {
 	protocol string
 	sni      string
 	host     string
-	lease    string // that the connection itself was lent
+	lease    string      // that the connection itself was lent
 	reason   task.Reason // why it was refused after it was allowed
 }
 
@@ -90,6 +92,12 @@ func (w *way) connect(r *netstack.Request) {
 
 func (c *connection) run(r *netstack.Request) {
 	switch {
+	case task.IsReserved(c.name):
+		c.reserved(r)
+		return
+	case c.asks && c.to.Port() != 53:
+		c.holdFor(r)
+		return
 	case c.decision.Verdict != task.Allowed:
 		c.deny(r, c.decision.Reason, "")
 		return
@@ -139,7 +147,7 @@ func (c *connection) dial(ctx context.Context, addresses []netip.Addr) (*outboun
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	conn, to, err := outbound.Dial(ctx, addresses, c.to.Port(), func(to netip.AddrPort) error {
+	conn, to, err := c.way.gateway.dial(ctx, addresses, c.to.Port(), func(to netip.AddrPort) error {
 		rec := c.record()
 		rec.Verdict, rec.Address = task.Allowed.String(), to.Addr().String()
 		if err := c.way.records.Append(rec); err != nil {

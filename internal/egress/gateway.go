@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -44,8 +46,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Options make a gateway. All but Limits, Roots, Trust, Lender and Granted are
-// required.
+// Options make a gateway. All but Limits, Roots, Trust, Lender, Asker and Granted
+// are required.
 type Options struct {
 	Resolver Resolver
 	// Roots are whom the far side's certificates are verified under, where the
@@ -58,6 +60,9 @@ type Options struct {
 	// Lender gives the values of leases; nil: nothing is lent, and requests that
 	// need a credential are refused.
 	Lender outbound.Lender
+	// Asker asks a person about connections that no rule matches, where a grant
+	// says so; nil: they are denied.
+	Asker Asker
 	// Granted is told of a sandbox's grant once it counts, and of an empty one when
 	// the sandbox is detached, so that what was lent under another is forgotten;
 	// nil: nobody is told.
@@ -75,11 +80,15 @@ type Options struct {
 	Broken func(sandbox string)
 }
 
+// dialer makes a connection outside to one of the checked addresses.
+type dialer func(ctx context.Context, addresses []netip.Addr, port uint16, before func(netip.AddrPort) error) (*net.TCPConn, netip.AddrPort, error)
+
 // Gateway holds the ways of one machine's sandboxes. Safe for concurrent use.
 type Gateway struct {
 	options Options
 	pump    splice.Pump
 	relend  time.Duration // between questions whether a session's lease lasts
+	dial    dialer // outbound.Dial
 
 	mu     sync.Mutex
 	ways   map[string]*way
@@ -92,7 +101,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.New("egress: an option is missing")
 	}
 	o.Limits = o.Limits.withDefaults()
-	return &Gateway{options: o, relend: relendPace, ways: make(map[string]*way)}, nil
+	return &Gateway{options: o, relend: relendPace, dial: outbound.Dial, ways: make(map[string]*way)}, nil
 }
 
 // Handed is what a worker hands over for one sandbox.

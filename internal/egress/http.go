@@ -47,6 +47,12 @@ func (x *exchanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer x.screen.Answered()
 	}
 	n := x.count.Add(1)
+	if x.connection.single {
+		if w.Header().Set("Connection", "close"); n > 1 {
+			x.deny(w, r, n, task.Decision{Reason: task.PolicyDenied}, true)
+			return
+		}
+	}
 	if reason := x.misshapen(r, n); reason != task.ReasonNone {
 		x.deny(w, r, n, task.Decision{Reason: reason}, true)
 		return

@@ -46,7 +46,13 @@ func hint(reason task.Reason) string {
 	case task.EgressUntrusted:
 		return "The host is allowed, but its certificate is not valid for this name."
 	case task.InfraControlAway:
-		return "The credential for this request can't be had now. Try again later."
+		return "What this needs can't be had now: a credential, or a person's answer. Try again later."
+	case task.ApprovalDenied:
+		return "A person was asked and said no. Do not retry."
+	case task.ApprovalExpired:
+		return "A person was asked and did not answer in time."
+	case task.LimitRequests:
+		return "Too many connections wait for a person's answer. Wait for those first."
 	case task.InfraCredential:
 		return "Who mints the credential for this request does not answer as it should. Try again later."
 	case task.InfraStorage:
@@ -177,6 +183,10 @@ func (c *connection) writeProblem(w http.ResponseWriter, p problem) {
 	switch p.Code.Class() {
 	case "egress":
 		p.Status, p.Title = http.StatusBadGateway, "not reachable"
+	case "approval":
+		p.Title = "not approved"
+	case "limit":
+		p.Status, p.Title = http.StatusTooManyRequests, "too many"
 	case "infra":
 		p.Status, p.Title = http.StatusServiceUnavailable, "not possible now"
 	}

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -46,6 +47,7 @@ type way struct {
 	stack     *netstack.Stack
 	queries   *pace
 	most      int                    // connections open at one time
+	started   string                 // names this way among those of the sandbox
 	opening   *pace                  // of connections
 	inside    *tls.Config            // of TLS that ends here
 	sessions  tls.ClientSessionCache // of TLS outside
@@ -58,6 +60,7 @@ type way struct {
 	grant  task.Grant
 	rules  *policy.Index // of grant
 	conns  map[*connection]struct{}
+	asking int // connections that wait for an answer
 	closed bool
 }
 
@@ -80,6 +83,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 		return nil, &task.Failure{Reason: task.InfraStorage, Text: "the gateway's decision log can't be opened", Err: err}
 	}
 	w := &way{
+		started: rand.Text(),
 		most:    smaller(g.options.Limits.Connections, h.MaxConnections),
 		bodies:  outbound.NewBodies(bodiesMax),
 		gateway: g, id: h.Sandbox, log: g.options.Log.With("sandbox", h.Sandbox), names: table, records: records,
@@ -166,6 +170,7 @@ func (w *way) begin(to netip.AddrPort) *connection {
 	c.grant, c.rules = w.grant, w.rules
 	if c.name != "" || !names.Virtual(to.Addr()) {
 		c.decision = c.rules.Decide(c.use())
+		c.unknown()
 	} else {
 		c.decision = task.Decision{Reason: task.PolicyDenied}
 	}
@@ -187,8 +192,14 @@ func (w *way) setGrant(grant task.Grant) {
 		w.mu.Unlock()
 		return
 	}
+	before := w.grant
 	w.grant, w.rules = grant, policy.NewIndex(grant)
-	cut := w.cutAll()
+	var cut []*connection
+	if sameButAnswers(before, grant) {
+		cut = w.cutUnder(takenBack(before, grant))
+	} else {
+		cut = w.cutAll()
+	}
 	w.mu.Unlock()
 	w.log.Info("grant", "task", grant.Task, "stage", grant.Stage, "rules", len(grant.Rules), "cut", len(cut))
 	wait(cut)
@@ -196,10 +207,16 @@ func (w *way) setGrant(grant task.Grant) {
 
 // cutAll ends every connection. The lock is held.
 func (w *way) cutAll() []*connection {
+	return w.cutWhere(func(*connection) bool { return true })
+}
+
+func (w *way) cutWhere(fits func(*connection) bool) []*connection {
 	cut := make([]*connection, 0, len(w.conns))
 	for c := range w.conns {
-		c.cut()
-		cut = append(cut, c)
+		if fits(c) {
+			c.cut()
+			cut = append(cut, c)
+		}
 	}
 	return cut
 }
