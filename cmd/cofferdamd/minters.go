@@ -5,6 +5,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/credential"
 	"github.com/cofferdam/cofferdam/internal/store/minted"
+	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // minting is what short-lived credentials are made with.
@@ -14,7 +15,9 @@ func (p *plane) minting() credential.Minting {
 
 // minters are the adapters that make short-lived credentials, by kind.
 func (p *plane) minters() map[string]credential.Minter {
-	return map[string]credential.Minter{}
+	return map[string]credential.Minter{
+		task.KindOIDC: runTokens{p.issuer},
+	}
 }
 
 // unmint starts what revokes minted values at who made them; what it returns

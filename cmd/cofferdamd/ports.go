@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/cofferdam/cofferdam/internal/identity/issuer"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/store"
@@ -14,6 +15,7 @@ import (
 type policies struct {
 	operator string // text of the operator's layer
 	store    *store.Store
+	issuer   *issuer.Issuer
 }
 
 // Layers takes the layers that stand above the tasks of a project now.
@@ -35,6 +37,9 @@ func (p *policies) Compile(spec task.Spec, layers task.Layers) (stage.Plan, erro
 	plan, err := policy.Compile(spec, layers)
 	if err != nil {
 		return stage.Plan{}, err
+	}
+	if len(plan.Identity) > 0 && p.issuer.URL() == "" {
+		return stage.Plan{}, issuer.NotConfigured(task.InputPolicy, "identity: ")
 	}
 	return stage.Plan{
 		Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Identity: plan.Identity, Timeout: plan.Timeout, Files: plan.Files, Sudo: plan.Sudo,

@@ -22,12 +22,15 @@ import (
 	"github.com/cofferdam/cofferdam/internal/credential"
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/identity/issuer"
 	"github.com/cofferdam/cofferdam/internal/output"
 	"github.com/cofferdam/cofferdam/internal/output/retention"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/server"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/operation"
 	serverpolicies "github.com/cofferdam/cofferdam/internal/server/policies"
+	"github.com/cofferdam/cofferdam/internal/server/runidentity"
 	"github.com/cofferdam/cofferdam/internal/stage/steps"
 	"github.com/cofferdam/cofferdam/internal/stage/temporal"
 	"github.com/cofferdam/cofferdam/internal/store"
@@ -45,6 +48,9 @@ type flags struct {
 	namespace string
 	dns       string
 	roots     string
+	issuer    string
+
+	publishDelay time.Duration
 
 	keepTasks, keepOutputs time.Duration
 }
@@ -60,6 +66,8 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.StringVar(&f.operator, "operator-policy", "", "`file` with the operator's policy layer")
 	set.StringVar(&f.dns, "dns", "", "`host:port` of the name server for names outside (default: as this machine is set up)")
 	set.StringVar(&f.roots, "roots", "", "PEM `file` of authorities that servers outside are verified under, beside the system's")
+	set.StringVar(&f.issuer, "issuer", "", "https `URL` of the issuer of the tokens that say who a run is (default: none are signed)")
+	set.DurationVar(&f.publishDelay, "identity-publish-delay", 0, "how long a new key of theirs is published before it signs (default 1h)")
 	set.StringVar(&f.temporal, "temporal-address", "", "`host:port` of an existing Temporal cluster instead of cofferdam-engine")
 	set.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in that cluster")
 	set.DurationVar(&f.keepTasks, "keep-tasks", 0, "how long tasks that have ended are kept, such as 720h (default 0: for ever)")
@@ -133,6 +141,7 @@ type plane struct {
 	outside    outside
 	retention  *retention.Keeper
 	identities *identity.Identities
+	issuer     *issuer.Issuer
 	registry   *fleet.Registry
 	fleet      *fleet.Fleet
 	work       *steps.Work
@@ -167,6 +176,9 @@ func (p *plane) open(ctx context.Context) error {
 		return err
 	}
 	if p.audit, err = audit.Open(ctx, audit.Options{Store: p.store.Audit(), Key: p.key}); err != nil {
+		return err
+	}
+	if err := p.openIssuer(keys); err != nil {
 		return err
 	}
 	if p.vault, err = credential.Open(ctx, keys, p.store, time.Now); err != nil {
@@ -250,6 +262,9 @@ func (p *plane) server() (*server.Server, error) {
 	if p.flags.hosts != "" {
 		hosts = strings.Split(p.flags.hosts, ",")
 	}
+	if host := p.issuerHost(); host != "" {
+		hosts = append(hosts, host)
+	}
 	desk, err := credentials.New(credentials.Options{
 		Vault: p.leases, Leases: p.leases, Machines: p.fleet, Grants: p.work, Life: credential.Life, Now: time.Now, Log: p.log,
 	})
@@ -264,11 +279,12 @@ func (p *plane) server() (*server.Server, error) {
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
 			Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
-			Probes: []server.Probe{
+			Desks:  []operation.Desk{&runidentity.Desk{Issuer: p.issuer}},
+			Probes: append([]server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},
 				{ID: "engine", Ask: p.engine.Ready, OK: "the engine answers", Fix: "look at the log of cofferdam-engine; tasks go on when it is back"},
-			},
+			}, p.issuerProbes()...),
 		},
 	})
 }
