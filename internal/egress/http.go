@@ -60,7 +60,7 @@ func (x *exchanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pass := x.gate.Judge(r)
 	defer pass.Release()
 	if !pass.Allowed() {
-		x.deny(w, r, n, pass.Decision, false)
+		x.refuse(w, r, n, pass.Decision, pass.Why(), false)
 		return
 	}
 	x.connection.saw("http", "", clip(r.Host))
@@ -148,6 +148,11 @@ func (x *exchanges) recordOf(r *http.Request, n int64, d task.Decision) task.Egr
 // deny refuses one request, readably. misshapen says that the whole connection
 // must not be trusted any further.
 func (x *exchanges) deny(w http.ResponseWriter, r *http.Request, n int64, d task.Decision, misshapen bool) {
+	x.refuse(w, r, n, d, "", misshapen)
+}
+
+// refuse denies a request with words of its own, where why has some.
+func (x *exchanges) refuse(w http.ResponseWriter, r *http.Request, n int64, d task.Decision, why string, misshapen bool) {
 	rec := x.recordOf(r, n, d)
 	if x.gate.Inspect {
 		rec.Rule = d.Rule // the connection's own rule allowed nothing here
@@ -160,7 +165,7 @@ func (x *exchanges) deny(w http.ResponseWriter, r *http.Request, n int64, d task
 			w.Header().Set("Connection", "close")
 		}
 	}
-	x.connection.writeProblem(w, problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path})
+	x.connection.writeProblem(w, problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path, Hint: why})
 }
 
 // clip bounds what a client chose and a record repeats.
@@ -286,7 +291,7 @@ func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
 			if e.reason = outbound.Fault(err); e.unfit != nil {
 				e.reason = task.PolicyCredential
 			}
-			x.connection.writeProblem(w, problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path})
+			x.connection.writeProblem(w, problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path, Hint: outbound.Why(err)})
 		},
 	}
 }

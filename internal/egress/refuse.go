@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"net"
@@ -190,7 +191,7 @@ func (c *connection) writeProblem(w http.ResponseWriter, p problem) {
 	case "infra":
 		p.Status, p.Title = http.StatusServiceUnavailable, "not possible now"
 	}
-	p.Host, p.Port, p.Hint = c.target(), c.to.Port(), hint(p.Code)
+	p.Host, p.Port, p.Hint = c.target(), c.to.Port(), cmp.Or(p.Hint, hint(p.Code))
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)

@@ -37,6 +37,7 @@ func carriers() map[string]carrier {
 		task.KindQuery:  queryCarrier{},
 		task.KindBasic:  basicCarrier{},
 		task.KindGit:    gitCarrier{},
+		task.KindAWS:    awsCarrier{},
 	}
 }
 

@@ -31,7 +31,9 @@ type Gate struct {
 type Pass struct {
 	Decision task.Decision
 	lease    *task.Lease
-	strict   bool // the rule looked at headers or the body
+	signed   *signed // how the request was signed inside, where that is carried
+	strict   bool    // the rule looked at headers or the body
+	why      string
 	release  func()
 }
 
@@ -47,6 +49,9 @@ func (p Pass) Release() {
 // is lent, since some servers take a trailer for a header, so for another key,
 // and not where a rule looked at headers.
 func (p Pass) Trailers() bool { return p.lease == nil && !p.strict }
+
+// Why says more than the reason does, for the program inside; mostly empty.
+func (p Pass) Why() string { return p.why }
 
 // Allowed says whether the request may go.
 func (p Pass) Allowed() bool { return p.Decision.Verdict == task.Allowed }
@@ -113,7 +118,8 @@ func (g *Gate) judge(r *http.Request, q decide.Request, held *int64) Pass {
 			return refused
 		}
 	}
-	if !g.placed(r, p.lease) {
+	var ok bool
+	if p.signed, refused.why, ok = g.placed(r, p.lease, held); !ok {
 		return refused
 	}
 	return p
@@ -158,18 +164,31 @@ func (g *Gate) bound(credential string, q decide.Request) *task.Lease {
 }
 
 // placed says whether placeholders stand only where the lent value goes, and
-// nothing else stands there.
-func (g *Gate) placed(r *http.Request, lent *task.Lease) bool {
+// nothing else stands there; why says more of it.
+func (g *Gate) placed(r *http.Request, lent *task.Lease, held *int64) (s *signed, why string, ok bool) {
 	rest := rest(r)
-	if lent != nil && !carriers()[kindOf(lent)].take(lent, &rest) {
-		return false
-	}
-	for i := range g.Grant.Leases {
-		if l := &g.Grant.Leases[i]; l.Placeholder != "" && rest.holds(l.Placeholder) {
-			return false
+	if lent != nil {
+		carrier := carriers()[kindOf(lent)]
+		if signer, signs := carrier.(signer); signs {
+			var err error
+			s, err = signer.read(lent, r, &rest, func() ([]byte, bool) {
+				body, whole, n := g.Bodies.hold(r, maxHashed)
+				*held += n
+				return body, whole
+			})
+			if err != nil {
+				return nil, err.Error(), false
+			}
+		} else if !carrier.take(lent, &rest) {
+			return nil, "", false
 		}
 	}
-	return true
+	for i := range g.Grant.Leases {
+		if slices.ContainsFunc(standIns(&g.Grant.Leases[i]), rest.holds) {
+			return nil, "", false
+		}
+	}
+	return s, "", true
 }
 
 // basic decodes what may be Basic credentials (RFC 7617).
@@ -213,7 +232,7 @@ func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (Loan, task.Reas
 	if value.Empty() || slices.ContainsFunc(g.Grant.Leases, func(l task.Lease) bool { return l.Placeholder == value.Reveal() }) {
 		return Loan{}, task.PolicyCredential
 	}
-	loan := Loan{lease: p.lease, carrier: carriers()[kindOf(p.lease)], value: value}
+	loan := Loan{lease: p.lease, carrier: carriers()[kindOf(p.lease)], signed: p.signed, value: value}
 	if !loan.carrier.fits(loan.lease, value) {
 		return Loan{}, task.PolicyCredential
 	}

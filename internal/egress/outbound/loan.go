@@ -21,6 +21,7 @@ const mark = "[sealed]"
 type Loan struct {
 	lease   *task.Lease
 	carrier carrier // nil lends nothing
+	signed  *signed // how the request was signed inside, where that is carried
 	value   Secret
 }
 
@@ -29,6 +30,9 @@ type Loan struct {
 func (l Loan) Apply(out *http.Request) error {
 	if l.carrier == nil {
 		return nil
+	}
+	if c, ok := l.carrier.(signer); ok && l.signed != nil {
+		return c.sign(l.signed, l.value, out)
 	}
 	return l.carrier.put(l.lease, l.value, out)
 }
@@ -84,18 +88,28 @@ func (l Loan) answered(res *http.Response) {
 	if l.value.Empty() {
 		return
 	}
-	for name, values := range res.Header {
-		for i, v := range values {
-			values[i] = strings.ReplaceAll(v, l.value.Reveal(), mark)
+	for _, text := range l.texts() {
+		for name, values := range res.Header {
+			for i, v := range values {
+				values[i] = strings.ReplaceAll(v, text, mark)
+			}
+			if strings.Contains(strings.ToLower(name), strings.ToLower(text)) {
+				delete(res.Header, name)
+			}
 		}
-		if strings.Contains(strings.ToLower(name), strings.ToLower(l.value.Reveal())) {
-			delete(res.Header, name)
-		}
+		res.Status = strings.ReplaceAll(res.Status, text, mark)
+		res.Body = &scrubbed{ReadCloser: res.Body, value: []byte(text)}
 	}
-	res.Status = strings.ReplaceAll(res.Status, l.value.Reveal(), mark)
 	res.ContentLength = -1
 	res.Header.Del("Content-Length")
-	res.Body = &scrubbed{ReadCloser: res.Body, value: []byte(l.value.Reveal())}
+}
+
+// texts are what of the value a far side may be sent, and so repeat.
+func (l Loan) texts() []string {
+	if l.lease != nil && kindOf(l.lease) == task.KindAWS {
+		return parts(l.value.Reveal())
+	}
+	return []string{l.value.Reveal()}
 }
 
 // scrubbed is a body in which a mark stands for each value. What comes is given

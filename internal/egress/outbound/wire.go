@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress/sigv4"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -67,10 +68,23 @@ func Fault(err error) task.Reason {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
+	if Why(err) != "" {
+		return task.PolicyCredential
+	}
 	if errors.As(err, &cert) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid) {
 		return task.EgressUntrusted
 	}
 	return task.EgressUnreachable
+}
+
+// Why says what was wrong with a request that was broken off while it was being
+// sent, for the program inside; empty where nothing was.
+func Why(err error) string {
+	var refusal *sigv4.Refusal
+	if errors.As(err, &refusal) {
+		return refusal.Error()
+	}
+	return ""
 }
 
 // Counted is a connection outside whose bytes are counted, and whose first
