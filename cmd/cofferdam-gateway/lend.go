@@ -5,11 +5,13 @@ import (
 	"log/slog"
 
 	"github.com/cofferdam/cofferdam/internal/egress"
+	"github.com/cofferdam/cofferdam/internal/egress/asker"
 	"github.com/cofferdam/cofferdam/internal/egress/lender"
 )
 
-// lend connects the gateway's options to the control plane that lends values.
-// Without one nothing is lent, and requests that need a credential are refused.
+// lend connects the gateway's options to the control plane that lends values
+// and asks persons. Without one nothing is lent, and requests that need a
+// credential are refused; nobody is asked, and what would be is denied.
 // The caller calls end after the gateway was closed.
 func lend(o *egress.Options, control, tokenFile string, log *slog.Logger) (end func(), err error) {
 	if control == "" && tokenFile == "" {
@@ -23,6 +25,11 @@ func lend(o *egress.Options, control, tokenFile string, log *slog.Logger) (end f
 	if err != nil {
 		return nil, err
 	}
-	o.Lender, o.Granted = l, l.Granted
-	return l.Close, nil
+	a, err := asker.New(asker.Options{Control: control, TokenFile: tokenFile, Log: log})
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	o.Lender, o.Granted, o.Asker = l, l.Granted, a
+	return func() { l.Close(); a.Close() }, nil
 }

@@ -1,25 +1,14 @@
 package lender
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"strings"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress/plane"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-// maxAnswer bounds an answer.
-const maxAnswer = 64 << 10
-
-// maxToken bounds the token's file.
-const maxToken = 4 << 10
 
 // lent is an answer of the control plane.
 type lent struct {
@@ -52,64 +41,32 @@ func (l *Lender) ask(ctx context.Context, sandbox, lease string) (lent, error) {
 // task.InfraCredential comes from who mints the value; every other error may be
 // gone in a moment.
 func (l *Lender) once(ctx context.Context, sandbox, lease string) (lent, error) {
-	token, err := readToken(l.tokenFile)
-	if err != nil {
-		return lent{}, err
-	}
-	body, err := json.Marshal(map[string]string{"sandbox": sandbox, "lease": lease})
-	if err != nil {
-		return lent{}, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, bytes.NewReader(body))
-	if err != nil {
-		return lent{}, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+token.Reveal())
 	asked := l.now()
-	resp, err := l.client.Do(req)
-	if err != nil {
-		return lent{}, err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	data, err := l.plane.Ask(ctx, "/v1/gateway/lend", map[string]string{"sandbox": sandbox, "lease": lease})
 	defer clear(data)
 	if err != nil {
-		return lent{}, fmt.Errorf("answer: %w", err)
-	}
-	if len(data) > maxAnswer {
-		return lent{}, errors.New("answer: too long")
-	}
-	if resp.StatusCode != http.StatusOK {
-		return lent{}, refusedBy(resp, data)
+		return lent{}, refusedBy(err)
 	}
 	a, err := parse(data)
 	a.asked = asked
 	return a, err
 }
 
-// refusedBy tells what an answer that is none says. Only a refusal with the
-// code of one counts as such: anything else may come from something in between.
-func refusedBy(resp *http.Response, data []byte) error {
-	var p struct {
-		Code   string `json:"code"`
-		Detail string `json:"detail"`
+// refusedBy tells what an answer that is none means.
+func refusedBy(err error) error {
+	r, ok := errors.AsType[*plane.Refused](err)
+	if !ok {
+		return err
 	}
-	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	if kind == "application/problem+json" && json.Unmarshal(data, &p) == nil {
-		switch task.Reason(p.Code) {
-		case task.PolicyCredential:
-			return task.Fail(task.PolicyCredential, "the lease is not lent, or no longer: it was revoked, its stage ended, or who mints its value refuses", nil)
-		case task.InfraCredential:
-			return task.Fail(task.InfraCredential, "who mints the credential's value does not answer as it should", nil)
-		}
+	switch r.Reason {
+	case task.PolicyCredential:
+		return task.Fail(task.PolicyCredential, "the lease is not lent, or no longer: it was revoked, its stage ended, or who mints its value refuses", nil)
+	case task.InfraCredential:
+		return task.Fail(task.InfraCredential, "who mints the credential's value does not answer as it should", nil)
 	}
-	if resp.StatusCode == http.StatusUnauthorized {
-		return errors.New("the control plane does not accept the gateway's token")
-	}
-	return fmt.Errorf("the control plane answered %d", resp.StatusCode)
+	return err
 }
 
 // parse reads an answer strictly. The errors hold nothing of it.
@@ -133,21 +90,4 @@ func parse(data []byte) (lent, error) {
 	}
 	// How long it lasts is counted here: clocks of two machines differ.
 	return lent{value: []byte(a.Value), once: a.Once, keep: min(time.Duration(a.Seconds)*time.Second, Keep)}, nil
-}
-
-func readToken(path string) (task.Secret, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return task.Secret{}, fmt.Errorf("the gateway's token: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxToken))
-	if err != nil {
-		return task.Secret{}, fmt.Errorf("the gateway's token: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" || strings.ContainsAny(token, " \t\r\n\x00") {
-		return task.Secret{}, errors.New("the gateway's token: the file holds none")
-	}
-	return task.NewSecret(token), nil
 }

@@ -16,16 +16,12 @@ package lender
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress/plane"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -53,12 +49,10 @@ type Options struct {
 
 // Lender lends values. It is safe for concurrent use.
 type Lender struct {
-	url       string
-	tokenFile string
-	wait      time.Duration
-	log       *slog.Logger
-	now       func() time.Time
-	client    *http.Client
+	plane *plane.Client
+	wait  time.Duration
+	log   *slog.Logger
+	now   func() time.Time
 
 	mu     sync.Mutex
 	held   map[string]*entry // by sandbox and lease
@@ -89,28 +83,11 @@ type question struct {
 
 // New returns a lender. Nothing is asked before the first value is needed.
 func New(o Options) (*Lender, error) {
-	u, err := url.Parse(o.Control)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("control plane %q: not http:// or https:// and a host", o.Control)
+	client, err := plane.New(o.Control, o.TokenFile)
+	if err != nil {
+		return nil, err
 	}
-	if u.Scheme == "http" && !here(u.Hostname()) {
-		return nil, fmt.Errorf("control plane %q: plain http to another machine would show values to the network; use https", o.Control)
-	}
-	if o.TokenFile == "" {
-		return nil, errors.New("control plane: no file with the gateway's token")
-	}
-	l := &Lender{
-		url: strings.TrimRight(u.String(), "/") + "/v1/gateway/lend", tokenFile: o.TokenFile, wait: o.Wait, log: o.Log, now: o.Now,
-		held: map[string]*entry{},
-		client: &http.Client{
-			Transport: &http.Transport{ // no proxy, whatever the environment says
-				DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
-				MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
-			},
-			// A redirect would carry the token to another place.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}
+	l := &Lender{plane: client, wait: o.Wait, log: o.Log, now: o.Now, held: map[string]*entry{}}
 	if l.wait <= 0 {
 		l.wait = defaultWait
 	}
@@ -122,20 +99,6 @@ func New(o Options) (*Lender, error) {
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l, nil
-}
-
-// here says whether a host is this machine: what is sent to it leaves by no
-// wire.
-func here(host string) bool {
-	ip := net.ParseIP(host)
-	if ip == nil || ip.IsLoopback() {
-		return host == "localhost" || ip != nil
-	}
-	own, err := net.InterfaceAddrs()
-	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
-		n, ok := a.(*net.IPNet)
-		return ok && n.IP.Equal(ip)
-	})
 }
 
 // Value gives the value of the sandbox's lease, from memory while it is fresh.
@@ -336,7 +299,7 @@ func (l *Lender) Close() {
 	l.mu.Unlock()
 	l.stop()
 	l.asking.Wait()
-	l.client.CloseIdleConnections()
+	l.plane.Close()
 }
 
 func refusal(err error) bool { return reasonOf(err).Class() == "policy" }

@@ -450,8 +450,9 @@ func TestAnswerAfterTheGrantIsOver(t *testing.T) {
 // The token's file is read at each question: one that is replaced is taken.
 func TestTokenIsReadAgain(t *testing.T) {
 	c := newControl(t)
-	l, _ := newLender(t, c, nil)
-	if err := os.WriteFile(l.tokenFile, []byte("stale"), 0o600); err != nil {
+	file := ""
+	l, _ := newLender(t, c, func(o *Options) { file = o.TokenFile })
+	if err := os.WriteFile(file, []byte("stale"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error, 1)
@@ -460,7 +461,7 @@ func TestTokenIsReadAgain(t *testing.T) {
 		got <- err
 	}()
 	<-c.begun
-	if err := os.WriteFile(l.tokenFile, []byte(bearer), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(bearer), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-got; err != nil {
