@@ -81,3 +81,30 @@ printf odd > "$(printf 'out/\377')"; cat .git/config`
 		return len(found) == 0
 	})
 }
+
+// A patch of more than fifty megabytes, of text and of bytes, is verified, is got
+// whole and applies.
+func TestLargePatch(t *testing.T) {
+	e := testenv.Start(t, testenv.Config{})
+	dir := small(t)
+	got := run(t, e, api.TaskRequest{
+		Repo:   bundle(t, e, dir),
+		Agent:  sh(`set -e; head -c 24000000 /dev/urandom | od -An -v -tx1 | tr -d ' ' > big.txt; head -c 4000000 /dev/urandom > big.bin; sha256sum big.txt big.bin > sums; echo 42 > answer.txt`),
+		Verify: "./check.sh && sha256sum -c sums",
+	})
+	must(t, e, got, api.Succeeded, "")
+	patch := output(t, e, got.ID, "patch")
+	if len(patch) < 50_000_000 {
+		t.Errorf("the patch has %d bytes", len(patch))
+	}
+	file := filepath.Join(t.TempDir(), "patch")
+	if err := os.WriteFile(file, patch, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	git(t, dir, "apply", "--whitespace=nowarn", file)
+	sums := exec.Command("sha256sum", "-c", "sums")
+	sums.Dir = dir
+	if out, err := sums.CombinedOutput(); err != nil {
+		t.Errorf("sha256sum: %v\n%s", err, out)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
@@ -69,11 +70,17 @@ func TestMemoryOfEndedWorkflows(t *testing.T) {
 		g.SetLimit(16)
 		for i := range size {
 			g.Go(func() error {
-				run, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: fmt.Sprintf("w-%d-%d", n, i), TaskQueue: "q"}, "stages", payload)
-				if err != nil {
+				id := fmt.Sprintf("w-%d-%d", n, i)
+				if _, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: "q"}, "stages", payload); err != nil {
 					return err
 				}
-				return run.Get(t.Context(), nil)
+				for { // Get may answer twenty seconds late
+					d, err := c.DescribeWorkflowExecution(t.Context(), id, "")
+					if err != nil || d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+						return err
+					}
+					<-time.After(50 * time.Millisecond)
+				}
 			})
 		}
 		if err := g.Wait(); err != nil {

@@ -57,7 +57,7 @@ if [ -s /tmp/cofferdam-work/gitlinks ]; then
   modules=$(count /tmp/cofferdam-work/modules)
   missing=$(( $(count /tmp/cofferdam-work/gitlinks) - modules ))
   if [ "$modules" -gt 0 ]; then
-    tar --null --verbatim-files-from -T /tmp/cofferdam-work/modules --exclude=.git -cf /tmp/cofferdam-work/modules.tar
+    tar --exclude=.git -cf /tmp/cofferdam-work/modules.tar --null --verbatim-files-from -T /tmp/cofferdam-work/modules
   fi
 fi
 printf '%d %d %d' "$lfs" "$modules" "$missing" > /tmp/cofferdam-work/shapes
