@@ -38,21 +38,30 @@ func (w *way) insideTLS() *tls.Config {
 // intercept ends the client's TLS and serves its requests, each decided by
 // itself and sent on over TLS that is verified for the same name.
 func (c *connection) intercept(conn *prefixed) {
-	notice := newNoticed(conn)
-	server := tls.Server(&targeted{notice, c.target()}, c.way.inside)
-	conn.SetDeadline(time.Now().Add(openingWait))
-	if err := server.HandshakeContext(c.ctx); err != nil {
-		c.way.log.Debug("handshake inside", "conn", c.id, "error", err)
-		server.Close()
+	notice, server, err := c.endTLS(conn)
+	if err != nil {
 		return
 	}
-	conn.SetDeadline(time.Time{})
 	wire := outbound.NewWire(outbound.WireOptions{
 		Dial: c.redial(), Roots: c.way.gateway.options.Roots, Sessions: c.way.sessions, Name: c.target(), Small: !c.grow,
 	})
 	defer wire.CloseIdleConnections()
 	far := url.URL{Scheme: "https", Host: net.JoinHostPort(c.target(), strconv.Itoa(int(c.to.Port())))}
 	c.exchanges(wire, far, server, notice, server.ConnectionState().NegotiatedProtocol == "h2")
+}
+
+// endTLS ends the client's TLS here.
+func (c *connection) endTLS(conn *prefixed) (*noticed, *tls.Conn, error) {
+	notice := newNoticed(conn)
+	server := tls.Server(&targeted{notice, c.target()}, c.way.inside)
+	conn.SetDeadline(time.Now().Add(openingWait))
+	if err := server.HandshakeContext(c.ctx); err != nil {
+		c.way.log.Debug("handshake inside", "conn", c.id, "error", err)
+		server.Close()
+		return nil, nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return notice, server, nil
 }
 
 // servePlain serves plain HTTP/1: each request must name the host that the
@@ -70,9 +79,6 @@ func (c *connection) servePlain(conn *prefixed) {
 // exchanges serves the requests of a connection until it ends and all of them
 // have.
 func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Conn, notice *noticed, h2 bool) {
-	c.mu.Lock()
-	c.protocol = "http"
-	c.mu.Unlock()
 	x := &exchanges{
 		connection: c, wire: wire, far: far, h2: h2,
 		gate: outbound.Gate{
@@ -80,9 +86,17 @@ func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Con
 			Inspect: c.decision.Inspect, Secure: far.Scheme == "https", Bodies: c.way.bodies,
 		},
 	}
-	if !h2 {
+	c.serveExchanges(x, x, conn, notice)
+}
+
+// serveExchanges has h answer the requests of a connection until it ends.
+func (c *connection) serveExchanges(x *exchanges, h http.Handler, conn net.Conn, notice *noticed) {
+	c.mu.Lock()
+	c.protocol = "http"
+	c.mu.Unlock()
+	if !x.h2 {
 		x.screen = strict.New(conn)
-		if far.Scheme == "http" {
+		if x.far.Scheme == "http" {
 			// Over TLS an end of one side alone is no habit of clients, and
 			// requests of one that is gone should not go on there.
 			x.screen.Patient(halfWait)
@@ -90,10 +104,10 @@ func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Con
 		conn = x.screen
 	}
 	b := boundsOf(c.grow)
-	if !h2 {
+	if !x.h2 {
 		b.header = headerMax // there is one request at a time
 	}
-	serveOne(c.ctx, conn, notice, requestWait, b, x)
+	serveOne(c.ctx, conn, notice, requestWait, b, h)
 	c.cancel()
 	x.running.Wait()
 }
