@@ -50,8 +50,9 @@ type Body struct {
 	Outputs      []task.Output     `json:"outputs"`
 	Egress       EgressCount       `json:"egress"`
 	Actions      []task.Action     `json:"actions"`
-	Approvals    []json.RawMessage `json:"approvals"` // none exist yet
-	Leases       []json.RawMessage `json:"leases"`    // none exist yet
+	Approvals    []json.RawMessage `json:"approvals"`            // none exist yet
+	Leases       []json.RawMessage `json:"leases"`               // none exist yet
+	HandedOver   []HandedOver      `json:"handedOver,omitempty"` // what was seen inside, from the records; absent: nothing
 	CreatedAt    time.Time         `json:"createdAt"`
 	StartedAt    *time.Time        `json:"startedAt"` // null: it never ran
 	EndedAt      time.Time         `json:"endedAt"`
@@ -240,7 +241,7 @@ func newBody(a Account, records []Record) (Body, error) {
 		SpecDigest: spec, PolicyDigest: t.PolicyDigest, Worker: t.Worker,
 		State: t.State, Reason: t.Reason, Attempts: t.Attempt,
 		Stages: append([]StageRun{}, a.Stages...), Sandboxes: append([]SandboxUse{}, a.Sandboxes...),
-		Grants: grantsOf(records), Outputs: append([]task.Output{}, t.Outputs...),
+		Grants: grantsOf(records), HandedOver: handedOf(records), Outputs: append([]task.Output{}, t.Outputs...),
 		Egress:  EgressCount{Allowed: t.Usage.EgressAllowed, Denied: t.Usage.EgressDenied, BytesIn: t.Usage.BytesIn, BytesOut: t.Usage.BytesOut},
 		Actions: append([]task.Action{}, t.Actions...), Approvals: []json.RawMessage{}, Leases: []json.RawMessage{},
 		CreatedAt: t.CreatedAt.UTC(), Records: int64(len(records)), Head: zeroDigest,
