@@ -136,7 +136,7 @@ func (t *talk) hasGreeted() bool {
 	return t.greeted
 }
 
-func (t *talk) handle(_ context.Context, r handover.Request) (any, *os.File, error) {
+func (t *talk) handle(ctx context.Context, r handover.Request) (any, *os.File, error) {
 	file := r.File
 	defer func() {
 		if file != nil {
@@ -163,7 +163,13 @@ func (t *talk) handle(_ context.Context, r handover.Request) (any, *os.File, err
 		if err := handover.Decode(r.Body, &g); err != nil || !handover.ValidID(g.Grant.Sandbox) {
 			return nil, nil, invalid("grant")
 		}
-		return handover.Nothing{}, nil, t.gateway.SetGrant(g.Grant)
+		prove := g.Grant.Prove
+		g.Grant.Prove = false // it is no part of what the sandbox may reach
+		err := t.gateway.SetGrant(g.Grant)
+		if err == nil && prove {
+			err = t.gateway.Prove(ctx, g.Grant.Sandbox)
+		}
+		return handover.Nothing{}, nil, err
 	case handover.KindDetach, handover.KindDevice:
 		var b handover.Sandbox
 		if err := handover.Decode(r.Body, &b); err != nil || !handover.ValidID(b.Sandbox) {

@@ -82,7 +82,10 @@ type Grant struct {
 	PolicyDigest Digest    `json:"policyDigest,omitempty"`
 	Rules        []Rule    `json:"rules,omitempty"`
 	Leases       []Lease   `json:"leases,omitempty"`
-	Unknown      Unknown   `json:"unknown,omitzero"` // of connections that no rule matches
+	// Prove has the gateway try every lease before the grant is said to count; it
+	// is no part of what is kept.
+	Prove   bool    `json:"prove,omitempty"`
+	Unknown Unknown `json:"unknown,omitzero"` // of connections that no rule matches
 	// Withdrawn are ids of rules that followed from an answer which was taken back:
 	// connections made under them are cut.
 	Withdrawn []string `json:"withdrawn,omitempty"`

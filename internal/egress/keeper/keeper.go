@@ -19,6 +19,10 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
+// proofWait is how much longer than others a grant may take whose leases are
+// proved: values are lent and minted meanwhile.
+const proofWait = 25 * time.Second
+
 // Options make a keeper. All but Reopen and Wait are required.
 type Options struct {
 	Socket  string // of the gateway
@@ -119,7 +123,7 @@ func (k *Keeper) Attach(ctx context.Context, id string, tap sandbox.Device) ([]b
 	if old != nil {
 		old.Close()
 	}
-	err = k.retry(ctx, func(ctx context.Context, l *link) error { return k.handOver(ctx, l, s) })
+	err = k.retry(ctx, k.options.Wait, func(ctx context.Context, l *link) error { return k.handOver(ctx, l, s) })
 	s.mu.Unlock()
 	if err != nil {
 		if fresh {
@@ -194,18 +198,29 @@ func (k *Keeper) SetGrant(ctx context.Context, grant task.Grant) error {
 	if s.gone {
 		return unknown(grant.Sandbox)
 	}
-	if err := s.journal.append(line{Grant: &grant}); err != nil {
+	stored := grant
+	stored.Prove = false // a gateway that comes later takes what was proved
+	if err := s.journal.append(line{Grant: &stored}); err != nil {
 		return &task.Failure{Reason: task.InfraStorage, Text: "the grant can't be stored", Err: err}
 	}
-	return k.retry(ctx, func(ctx context.Context, l *link) error {
+	wait := k.options.Wait
+	if grant.Prove {
+		wait += proofWait
+	}
+	return k.retry(ctx, wait, func(ctx context.Context, l *link) error {
 		if s.inStep != l {
-			return k.handOver(ctx, l, s)
+			if err := k.handOver(ctx, l, s); err != nil || !grant.Prove {
+				return err
+			}
 		}
 		_, err := l.peer.Call(ctx, handover.KindGrant, handover.Grant{Grant: grant}, nil, nil)
 		var f *task.Failure
 		if errors.As(err, &f) && f.Reason == task.InputNotFound {
 			s.inStep = nil // its end broke and was not attached again yet
-			return k.handOver(ctx, l, s)
+			if err := k.handOver(ctx, l, s); err != nil || !grant.Prove {
+				return err
+			}
+			_, err = l.peer.Call(ctx, handover.KindGrant, handover.Grant{Grant: grant}, nil, nil)
 		}
 		return err
 	})

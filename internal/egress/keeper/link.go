@@ -298,8 +298,8 @@ func (k *Keeper) mend(ctx context.Context, l *link, id string) {
 }
 
 // retry does what needs a gateway, again when the gateway goes away meanwhile.
-func (k *Keeper) retry(ctx context.Context, do func(context.Context, *link) error) error {
-	ctx, cancel := context.WithTimeout(ctx, k.options.Wait)
+func (k *Keeper) retry(ctx context.Context, wait time.Duration, do func(context.Context, *link) error) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
 		l, err := k.wait(ctx)

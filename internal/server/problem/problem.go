@@ -45,7 +45,7 @@ func statusOf(r task.Reason) int {
 		return http.StatusInsufficientStorage
 	case task.LimitRequests:
 		return http.StatusTooManyRequests
-	case task.InfraInternal, task.InfraExhausted, task.InfraSandboxCreate, task.InfraMachine, task.InfraVault:
+	case task.InfraInternal, task.InfraExhausted, task.InfraSandboxCreate, task.InfraMachine, task.InfraVault, task.InfraSelfTest:
 		return http.StatusInternalServerError
 	}
 	return http.StatusInternalServerError

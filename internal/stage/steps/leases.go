@@ -68,7 +68,10 @@ func (w *Work) setGrant(ctx context.Context, grant task.Grant, prepare func(*tas
 	if len(grant.Rules) > 0 || len(grant.Leases) > 0 || !grant.Unknown.IsZero() {
 		h.grant = &grant
 	}
-	return w.Sandboxes.Grant(ctx, grant)
+	// A stage begins with the proof that its leases work; a withdrawal only takes.
+	given := grant
+	given.Prove = prepare != nil && len(grant.Leases) > 0
+	return w.Sandboxes.Grant(ctx, given)
 }
 
 // Withdraw takes leases that have ended out of the grants of their sandboxes,

@@ -264,3 +264,30 @@ func TestFinishEndsEveryLease(t *testing.T) {
 		}
 	}
 }
+
+// A stage that is lent something begins with the proof that it works, and does
+// not begin without: nothing of it runs, and what was given is taken away.
+func TestStageBeginsWithTheProof(t *testing.T) {
+	h := withCredentials(t, task.Spec{Setup: "true", Agent: shell("echo ran")})
+	proved := map[task.StageName]int{}
+	h.machine.onGrant = func(g task.Grant) error {
+		if g.Prove {
+			proved[g.Stage]++
+			return task.Fail(task.InfraSelfTest, "no value", nil)
+		}
+		return nil
+	}
+	succeeds(t, h.through(task.Setup, 1))
+	ran := false
+	h.machine.onRun = func(_, command string) error { ran = ran || command == "agent"; return nil }
+	o, err := h.work.Do(t.Context(), task.Agent, stage.Input{Task: taskID, Attempt: 1, Round: 1})
+	if err != nil || o.State != task.StageFailed || o.Reason != task.InfraSelfTest || !strings.Contains(o.Text, "no value") {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if ran || len(proved) != 1 || proved[task.Agent] != 1 {
+		t.Errorf("the agent ran: %v; proofs asked for: %v", ran, proved)
+	}
+	if g := h.lastGrant(h.box(stage.RoleAgent)); len(g.Rules) > 0 || len(g.Leases) > 0 || h.lender.active() > 0 {
+		t.Errorf("left: %+v", g)
+	}
+}
