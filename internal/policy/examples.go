@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"net/textproto"
 	"slices"
 	"strings"
 
@@ -19,6 +21,9 @@ type example struct {
 	use    decide.Use
 	method string
 	path   string // of a request, or with write of the workspace
+	query  string // of a request, without the "?"
+	header map[string][]string
+	body   *string // nil: none
 	proto  string
 	write  bool
 	expect task.Verdict
@@ -105,8 +110,17 @@ func (e example) decide(grant task.Grant) task.Decision {
 	if e.proto != "" && len(d.Protocols) > 0 && !slices.Contains(d.Protocols, e.proto) {
 		return task.Decision{Verdict: task.Denied, Reason: task.PolicyProtocol}
 	}
-	if d.Inspect && (e.method != "" || e.path != "") {
-		q := decide.Request{Method: e.method, Path: e.path}
+	if d.Inspect && (e.method != "" || e.path != "" || e.query != "" || e.header != nil || e.body != nil) {
+		q := decide.Request{Method: e.method, Path: e.path, Query: e.query, Header: e.header, Body: &decide.Body{}}
+		if e.body != nil {
+			q.Body.Bytes = []byte(*e.body)
+			if q.Header = maps.Clone(e.header); q.Header["Content-Type"] == nil {
+				if q.Header == nil {
+					q.Header = map[string][]string{}
+				}
+				q.Header["Content-Type"] = []string{"application/json"}
+			}
+		}
 		if q.Method == "" {
 			q.Method = "GET"
 		}
@@ -130,7 +144,18 @@ func (e example) String() string {
 		}
 	}
 	host := e.use.Name + e.use.Address
-	return strings.Join(append(words, fmt.Sprintf("%s:%d%s", host, e.use.Port, e.path)), " ")
+	path := e.path
+	if e.query != "" {
+		path += "?" + e.query
+	}
+	words = append(words, fmt.Sprintf("%s:%d%s", host, e.use.Port, path))
+	for _, name := range slices.Sorted(maps.Keys(e.header)) {
+		words = append(words, name+": "+strings.Join(e.header[name], ", "))
+	}
+	if e.body != nil {
+		words = append(words, brief(*e.body))
+	}
+	return strings.Join(words, " ")
 }
 
 // examples reads a file's list of examples.
@@ -171,6 +196,9 @@ func (r *reader) example(n *yaml.Node, path string) example {
 		"protocol": func(n *yaml.Node, p string) { e.proto = r.protocol(n, p) },
 		"method":   func(n *yaml.Node, p string) { e.method = r.text(n, p, 32) },
 		"path":     func(n *yaml.Node, p string) { e.path = r.text(n, p, 1024) },
+		"query":    func(n *yaml.Node, p string) { e.query = r.text(n, p, 8192) },
+		"headers":  func(n *yaml.Node, p string) { e.header = r.exampleHeaders(n, p) },
+		"body":     func(n *yaml.Node, p string) { text := r.text(n, p, 64<<10); e.body = &text },
 		"expect":   verdict,
 		"reason":   func(n *yaml.Node, p string) { e.reason = task.Reason(r.text(n, p, 64)) },
 	})
@@ -192,6 +220,20 @@ func (r *reader) exampleHost(n *yaml.Node, path string, use *decide.Use) {
 		return
 	}
 	use.Name = r.host(n, path)
+}
+
+// exampleHeaders reads headers by their names.
+func (r *reader) exampleHeaders(n *yaml.Node, path string) map[string][]string {
+	header := map[string][]string{}
+	if n.Kind != yaml.MappingNode {
+		r.errorf(n, path, "must be a mapping of names and values")
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := textproto.CanonicalMIMEHeaderKey(n.Content[i].Value)
+		header[name] = append(header[name], r.text(n.Content[i+1], join(path, n.Content[i].Value), 1024))
+	}
+	return header
 }
 
 // needs reports fields that are missing.

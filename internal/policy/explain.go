@@ -45,7 +45,7 @@ func Explain(spec task.Spec, layers task.Layers, stage task.StageName) (Plan, []
 	if _, err := s.plan(); err != nil {
 		return Plan{}, nil, err
 	}
-	lines := s.explainLimits(plan)
+	lines := append(s.explainLimits(plan), s.explainModels()...)
 	for _, name := range stages() {
 		lines = append(lines, s.explainStage(plan, name)...)
 	}
@@ -127,7 +127,8 @@ func ruleText(rule task.Rule) string {
 	text := "allow " + rule.Host + ":" + strings.Join(ports, ",")
 	for _, part := range []struct{ word, value string }{
 		{" protocol ", decide.Spoken(&rule)}, {" methods ", strings.Join(rule.Methods, ",")},
-		{" paths ", strings.Join(rule.Paths, ",")}, {" credential ", rule.Credential},
+		{" paths ", strings.Join(rule.Paths, ",")}, {" query ", match.Text(rule.Query)}, {" headers ", match.Text(rule.Headers)},
+		{" body ", bodyText(rule.Body)}, {" credential ", rule.Credential},
 	} {
 		if part.value != "" {
 			text += part.word + part.value
@@ -220,6 +221,9 @@ func (s *stack) explainCeilings() []Line {
 		}
 		if c.credentials != nil {
 			add(f, "", "ceiling.credentials", strings.Join(c.credentials, ", "), c.line)
+		}
+		if c.models.names != nil {
+			add(f, "", "ceiling.models", strings.Join(c.models.names, ", "), c.models.line)
 		}
 		if c.widen != nil {
 			add(f, task.Agent, "ceiling.files.widen", strings.Join(c.widen, ", "), c.line)

@@ -23,6 +23,7 @@ type file struct {
 	wait     map[task.StageName]lasting     // for an answer
 	identity map[task.StageName][]identity  // present: the layer says for whom the stage has tokens of its run
 	files    fileRules
+	models   modelList // of the agent
 	sudo     *bool
 	sudoLine int
 	checkout string // the credential that the checkout of a URL is lent
@@ -47,6 +48,7 @@ type ceiling struct {
 	all         []lined                    // nil: no bound
 	stages      map[task.StageName][]lined // absent: no bound
 	credentials []string                   // nil: no bound
+	models      modelList                  // no names: no bound
 	widen       []string                   // nil: all of task.ProtectedFiles
 	unknown     *unknownRule               // nil: no bound of this layer
 	adminsOnly  bool                       // the requester may not answer what is asked
@@ -146,6 +148,9 @@ func taskFields(r *reader, f *file) fieldReaders {
 				"time":    func(n *yaml.Node, p string) { f.time[stage] = lasting{r.duration(n, p), n.Line} },
 
 				"identity": func(n *yaml.Node, p string) { f.identity[stage] = r.identities(n, p) },
+			}
+			if stage == task.Agent {
+				known["models"] = func(n *yaml.Node, p string) { f.models = modelList{r.models(n, p), n.Line} }
 			}
 			if stage == task.Checkout {
 				known["credential"] = func(n *yaml.Node, p string) { f.checkout = r.credential(n, p) }
@@ -255,6 +260,7 @@ func (r *reader) ceiling(n *yaml.Node, path string) ceiling {
 				r.list(n, p, func(n *yaml.Node, p string) { c.widen = append(c.widen, r.path(n, p)) })
 			}})
 		},
+		"models":   func(n *yaml.Node, p string) { c.models = modelList{r.models(n, p), n.Line} },
 		"unknown":  func(n *yaml.Node, p string) { u := r.unknown(n, p); c.unknown = &u },
 		"answer":   func(n *yaml.Node, p string) { c.adminsOnly = r.oneOf(n, p, "admins", "requester") == "admins" },
 		"identity": func(n *yaml.Node, p string) { c.identity = r.identities(n, p) },

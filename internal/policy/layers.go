@@ -19,6 +19,8 @@ func (s *stack) rules(stage task.StageName) ([]lined, error) {
 	if !said {
 		sum = s.project.network[stage]
 	}
+	sum = slices.Clone(sum)
+	s.limitModels(sum)
 	for _, rule := range sum {
 		s.bound(rule, stage)
 	}
@@ -26,6 +28,7 @@ func (s *stack) rules(stage task.StageName) ([]lined, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.limitModels(needed)
 	for _, rule := range needed {
 		s.ceilings(rule, stage)
 	}
@@ -41,7 +44,12 @@ func (s *stack) rules(stage task.StageName) ([]lined, error) {
 		if said {
 			s.narrow(rule.line, rule.ID, "%s: the task's policy says itself what the stage may reach", rule.Host)
 		} else if s.mayHave(rule, stage, sum) {
+			var why string
 			rule.Rule = s.unspliced(rule)
+			if rule.Rule, why = s.modelled(rule); why != "" {
+				s.narrow(rule.line, rule.ID, "%s", why)
+				continue
+			}
 			sum = append(sum, rule)
 		}
 	}

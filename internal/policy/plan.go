@@ -81,6 +81,7 @@ type stack struct {
 	problems                            []string
 	narrowed                            []string
 	origins                             map[string]origin
+	allowed                             []string // models; nil: any
 }
 
 // origin is where a value of the plan was said.
@@ -143,6 +144,10 @@ func (s *stack) narrow(line int, field, format string, args ...any) {
 
 func (s *stack) plan() (Plan, error) {
 	s.ask = s.asked()
+	s.allowed = s.modelsAllowed()
+	if err := s.askedModels(s.allowed); err != nil && len(s.problems) == 0 {
+		return Plan{}, err
+	}
 	plan := Plan{Rules: map[task.StageName][]task.Rule{}, Repository: s.ask}
 	plan.Limits = s.limits()
 	plan.Timeout = s.times()

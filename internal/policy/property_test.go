@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +25,13 @@ func someRule(t *rapid.T) string {
 	parts := []string{"host: " + someHost().Draw(t, "host")}
 	if rapid.Bool().Draw(t, "ports") {
 		parts = append(parts, rapid.SampledFrom([]string{"ports: [443]", "ports: [80]", "ports: [443, 80]"}).Draw(t, "portList"))
+	}
+	if rapid.IntRange(0, 3).Draw(t, "matchers") == 0 {
+		parts = append(parts, rapid.SampledFrom([]string{
+			"query: [{name: a, exact: x}]", "query: [{name: a, prefix: x}]", "query: [{name: a, re2: 'x|y'}]", "query: [{name: a, absent: true}, {name: b, exact: y}]",
+			"headers: [{name: X-A, exact: x}]", "headers: [{name: X-A, absent: true}]", "query: [{name: a, exact: x}], headers: [{name: X-A, prefix: x}]",
+			"body: {models: [x]}", "body: {models: ['x*', y]}", "body: {graphql: {repository: o/r}}", "body: {graphql: {repository: o/r, mutations: [addComment]}}",
+		}).Draw(t, "matcher"))
 	}
 	switch rapid.IntRange(0, 4).Draw(t, "kind") {
 	case 0:
@@ -58,10 +67,22 @@ func requests() []decide.Request {
 	var all []decide.Request
 	for _, m := range []string{"GET", "POST", "PUT"} {
 		for _, p := range []string{"/", "/x", "/x/y", "/z/y", "/x/../y", "/x/"} {
-			all = append(all, decide.Request{Method: m, Path: p})
+			all = append(all, decide.Request{Method: m, Path: p, Body: &decide.Body{}})
 		}
 	}
-	return all
+	plain := map[string][]string{"Content-Type": {"application/json"}}
+	for _, q := range []string{"a=x", "a=xy", "b=y", "a=y&b=y", "a=x&a=y"} {
+		for _, h := range []map[string][]string{plain, {"X-A": {"x"}}, {"X-A": {"xy"}}} {
+			all = append(all, decide.Request{Method: "GET", Path: "/x", Query: q, Header: h, Body: &decide.Body{}})
+		}
+	}
+	for _, b := range []string{
+		`{"model":"x"}`, `{"model":"xy"}`, `{"model":"z"}`, `{"query":"{ repository(owner: \"o\", name: \"r\") { id } }"}`, `{"query":"{ viewer { id } }"}`,
+		`{"query":"mutation { addComment(input: {}) { clientMutationId } }"}`,
+	} {
+		all = append(all, decide.Request{Method: "POST", Path: "/x", Header: plain, Body: &decide.Body{Bytes: []byte(b)}})
+	}
+	return append(all, decide.Request{Method: "POST", Path: "/x", Header: plain}, decide.Request{Method: "POST", Path: "/x", Header: plain, Body: &decide.Body{Unread: true}})
 }
 
 // narrower fails when something may be done under a that may not be under b.
@@ -174,6 +195,57 @@ func TestIndexAgrees(t *testing.T) {
 	})
 }
 
+// Whatever a request is made of, a rule that allows it compared what has one
+// meaning.
+func FuzzHTTPRules(f *testing.F) {
+	for _, q := range []string{"service=git-upload-pack", "service=git-upload-pack&service=x", "service=git-receive-pack", "SERVICE=git-upload-pack", "service=git%2Dupload-pack;x"} {
+		f.Add("GET", "/o/r/info/refs", q, "Accept", "x", `{"model":"good"}`)
+	}
+	f.Add("POST", "/v1/messages", "", "Content-Type", "application/json", `{"model":"good","model":"bad"}`)
+	plan, err := Compile(task.Spec{Policy: `version: 1
+agent:
+  network:
+    allow:
+      - {host: a.test, methods: [GET], paths: [/o/r/info/refs], query: [{name: service, exact: git-upload-pack}], headers: [{name: X-Admin, absent: true}]}
+      - {host: a.test, methods: [POST], paths: [/v1/messages], body: {models: [good]}, credential: k}
+      - {host: a.test, paths: [/graphql], body: {graphql: {repository: o/r}}}
+`}, task.Layers{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	index := decide.NewIndex(plan.Grant("", task.Agent, ""))
+	f.Fuzz(func(t *testing.T, method, path, query, name, value, body string) {
+		q := decide.Request{Method: method, Path: path, Query: query, Header: map[string][]string{name: {value}, "Content-Type": {"application/json"}}}
+		use := decide.Use{Name: "a.test", Port: 443}
+		if d := index.DecideRequest(use, q); d.Body && (d.Verdict == task.Allowed || d.Credential != "") {
+			t.Fatalf("it is allowed before its body was read: %+v", d)
+		}
+		q.Body = &decide.Body{Bytes: []byte(body)}
+		d := index.DecideRequest(use, q)
+		if d.Body {
+			t.Fatalf("the body is asked for again: %+v", d)
+		}
+		if d.Verdict != task.Allowed {
+			return
+		}
+		switch d.Rule {
+		case "agent.network.allow[0]":
+			if v, err := url.ParseQuery(query); err != nil || len(v["service"]) != 1 || v.Get("service") != "git-upload-pack" || strings.EqualFold(name, "x-admin") {
+				t.Fatalf("%q with %q is allowed", query, name)
+			}
+		case "agent.network.allow[1]":
+			var lenient struct{ Model string }
+			if err := json.Unmarshal([]byte(body), &lenient); err != nil || lenient.Model != "good" || d.Credential != "k" {
+				t.Fatalf("%q is allowed: %+v", body, d)
+			}
+		case "agent.network.allow[2]":
+			if strings.Contains(body, "viewer {") {
+				t.Fatalf("%q is allowed", body)
+			}
+		}
+	})
+}
+
 // Whatever bytes a path has, a rule about paths that allows it compared a path
 // that has one meaning.
 func FuzzDecideRequest(f *testing.F) {
@@ -242,11 +314,13 @@ func BenchmarkDecide(b *testing.B) {
 			r.Host = "*." + r.Host
 		case 1:
 			r.Host = "**." + r.Host
+			r.Query = []task.Match{{Name: "a", Kind: task.MatchRE2, Value: "[a-z]+[0-9]*"}, {Name: "b", Kind: task.MatchAbsent}}
+			r.Headers = []task.Match{{Name: "Accept", Kind: task.MatchPrefix, Value: "application/"}}
 		}
 		grant.Rules = append(grant.Rules, r)
 	}
 	index := decide.NewIndex(grant)
-	use, q := decide.Use{Name: "a.b.h9991.example.com", Port: 443}, decide.Request{Method: "GET", Path: "/v1/a/b/c"}
+	use, q := decide.Use{Name: "a.b.h9991.example.com", Port: 443}, decide.Request{Method: "GET", Path: "/v1/a/b/c", Query: "a=abc12&c=3", Header: map[string][]string{"Accept": {"application/json"}, "User-Agent": {"x"}, "Content-Type": {"y"}}}
 	b.Run("connection", func(b *testing.B) {
 		for b.Loop() {
 			if index.Decide(use).Verdict != task.Allowed {

@@ -44,6 +44,9 @@ func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 		"protocol":   func(n *yaml.Node, p string) { rule.Protocol = r.protocol(n, p) },
 		"methods":    func(n *yaml.Node, p string) { rule.Methods = r.methods(n, p) },
 		"paths":      func(n *yaml.Node, p string) { rule.Paths = r.paths(n, p) },
+		"query":      func(n *yaml.Node, p string) { rule.Query = r.matches(n, p, match.Parameter) },
+		"headers":    func(n *yaml.Node, p string) { rule.Headers = r.matches(n, p, match.Header) },
+		"body":       func(n *yaml.Node, p string) { rule.Body = r.body(n, p) },
 		"credential": func(n *yaml.Node, p string) { rule.Credential = r.credential(n, p) },
 	})
 	if rule.Ports == nil && r.wrong == before {
@@ -58,12 +61,16 @@ func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 	if slices.Contains([]string{task.ProtocolTLS, task.ProtocolTCP, task.ProtocolPostgres}, rule.Protocol) {
 		for field, set := range map[string]bool{
 			"methods": len(rule.Methods) > 0, "paths": len(rule.Paths) > 0,
+			"query": len(rule.Query) > 0, "headers": len(rule.Headers) > 0, "body": rule.Body != nil,
 			"credential": rule.Credential != "" && rule.Protocol != task.ProtocolPostgres,
 		} {
 			if set {
 				r.errorf(n, join(path, field), "can't apply with protocol %s, whose requests nobody sees; write protocol: http, or leave %s out", rule.Protocol, field)
 			}
 		}
+	}
+	if r.wrong == before {
+		r.operation(n, path, rule)
 	}
 	return rule, r.wrong == before
 }

@@ -93,7 +93,7 @@ func (f Fields) Headers(header map[string][]string) bool {
 	for _, o := range f.headers {
 		values, found := []string(nil), 0
 		for name, list := range header {
-			if likeServers(name) != o.like {
+			if len(name) != len(o.like) || likeServers(name) != o.like {
 				continue
 			}
 			if found++; !strings.EqualFold(name, o.Name) {

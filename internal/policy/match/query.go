@@ -21,8 +21,8 @@ func likeForms(name string) string {
 	}, name)
 }
 
-// pair is one parameter as it stands and as it is meant.
-type pair struct{ raw, name, value string }
+// pair is one parameter as it stands, and its name as the most lenient read it.
+type pair struct{ raw, like, value string }
 
 // Query says whether a query, without its "?", is what the rule wants.
 func (f Fields) Query(raw string) bool {
@@ -37,19 +37,21 @@ func (f Fields) Query(raw string) bool {
 		return false
 	}
 	for _, o := range f.query {
-		var found []pair
+		var one pair
+		found := 0
 		for _, p := range pairs {
-			if likeForms(p.name) == o.like {
-				found = append(found, p)
+			if p.like == o.like {
+				one = p
+				found++
 			}
 		}
 		if o.Kind == task.MatchAbsent {
-			if len(found) > 0 {
+			if found > 0 {
 				return false
 			}
 			continue
 		}
-		if len(found) != 1 || found[0].raw != o.Name || !o.plain(found[0].value) {
+		if found != 1 || one.raw != o.Name || !o.plain(one.value) {
 			return false
 		}
 	}
@@ -74,16 +76,17 @@ func parse(raw string) (pairs []pair, ok bool) {
 	if raw == "" {
 		return nil, true
 	}
+	pairs = make([]pair, 0, 1+strings.Count(raw, "&"))
 	for part := range strings.SplitSeq(raw, "&") {
 		name, value, _ := strings.Cut(part, "=")
-		p := pair{raw: name, value: value}
-		if p.name, ok = decode(name); !ok || !plainName(p.name) {
+		meant, ok := decode(name)
+		if !ok || !plainName(meant) {
 			return nil, false
 		}
 		if _, ok = decode(value); !ok {
 			return nil, false
 		}
-		pairs = append(pairs, p)
+		pairs = append(pairs, pair{raw: name, like: likeForms(meant), value: value})
 	}
 	return pairs, true
 }
