@@ -56,6 +56,7 @@ func TestCloneByURL(t *testing.T) {
 	if hits() == 0 {
 		t.Error("the server saw no clone")
 	}
+	t.Run("submodule", func(t *testing.T) { cloneSubmodule(t, e, served, port) })
 	for name, repo := range map[string]api.Repo{
 		"no such repository": {URL: fmt.Sprintf("https://git.test:%d/other.git", port)},
 		"no such ref":        {URL: url, Ref: "nowhere"},
@@ -63,6 +64,34 @@ func TestCloneByURL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			must(t, e, run(t, e, api.TaskRequest{Repo: repo, Agent: sh("true")}), api.Failed, "checkout.failed")
 		})
+	}
+}
+
+// A submodule of the same host is fetched with the repository, and verify has it
+// without the network; one of a host that checkout may not reach is an empty
+// folder, and the task says so.
+func cloneSubmodule(t *testing.T, e *testenv.Env, served string, port int) {
+	part := repo(t, map[string]string{"part.txt": "part\n"})
+	whole := repo(t, map[string]string{"answer.txt": "41\n"})
+	for path, host := range map[string]string{"sub": "git.test", "gone": "elsewhere.test"} {
+		git(t, whole, "-c", "protocol.file.allow=always", "submodule", "add", "-q", part, path)
+		git(t, whole, "config", "-f", ".gitmodules", "submodule."+path+".url", fmt.Sprintf("https://%s:%d/part.git", host, port))
+	}
+	git(t, whole, "commit", "-qam", "submodules")
+	for name, dir := range map[string]string{"part": part, "whole": whole} {
+		git(t, served, "clone", "-q", "--bare", dir, name+".git")
+	}
+	const check = `test "$(cat sub/part.txt)" = part && test -z "$(ls gone)" && test "$(git -C sub rev-parse HEAD)" != ""`
+	got := run(t, e, api.TaskRequest{
+		Repo:  api.Repo{URL: fmt.Sprintf("https://git.test:%d/whole.git", port)},
+		Agent: sh(check + ` && git submodule status && echo 42 > answer.txt`), Verify: `test "$(cat answer.txt)" = 42 && test "$(cat sub/part.txt)" = part`,
+	})
+	must(t, e, got, api.Succeeded, "")
+	if text := testenv.Stage(got, "checkout").Text; !strings.Contains(text, "1 submodules are empty") {
+		t.Errorf("checkout says %q", text)
+	}
+	if patch := string(output(t, e, got.ID, "patch")); !strings.Contains(patch, "+42") || strings.Contains(patch, "sub") || strings.Contains(patch, "gone") {
+		t.Errorf("the patch is\n%s", patch)
 	}
 }
 
