@@ -2,8 +2,16 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/credential"
+	"github.com/cofferdam/cofferdam/internal/credential/githubapp"
+	"github.com/cofferdam/cofferdam/internal/credential/oauth"
+	"github.com/cofferdam/cofferdam/internal/credential/provider"
+	"github.com/cofferdam/cofferdam/internal/credential/sts"
+	"github.com/cofferdam/cofferdam/internal/egress/guard"
+	"github.com/cofferdam/cofferdam/internal/egress/outbound"
+	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/store/minted"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -13,10 +21,21 @@ func (p *plane) minting() credential.Minting {
 	return credential.Minting{Minters: p.minters(), MintRows: minted.New(p.store.Base()), Log: p.log}
 }
 
-// minters are the adapters that make short-lived credentials, by kind.
+// minters are the adapters that make short-lived credentials, by kind. Who mints
+// is asked over TLS that is verified, at addresses that are judged as a sandbox's
+// would be: private ones only where the operator's policy opens them.
 func (p *plane) minters() map[string]credential.Minter {
+	ask := provider.Provider{Now: time.Now, Via: outbound.NewDirect(outbound.DirectOptions{
+		Resolver: p.outside.resolver, Roots: p.outside.roots,
+		Guard:   func() *guard.Guard { return guard.New(p.protected(p.listening), nil) },
+		Private: func(host string, port uint16) bool { return policy.Private(p.policies.operator, host, port) },
+	})}
 	return map[string]credential.Minter{
-		task.KindOIDC: runTokens{p.issuer},
+		task.KindGitHubApp: githubapp.New(ask),
+		task.KindOAuth:     oauth.NewClient(ask),
+		task.KindExchange:  oauth.NewExchange(ask, p.issuer),
+		task.KindAWSWeb:    sts.New(ask, p.issuer),
+		task.KindOIDC:      runTokens{p.issuer},
 	}
 }
 

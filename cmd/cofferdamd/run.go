@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cofferdam/cofferdam/internal/approval"
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/boot"
 	"github.com/cofferdam/cofferdam/internal/credential"
@@ -121,6 +122,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return errors.Join(err, listener.Close())
 	}
 	defer p.retain(ctx)()
+	defer p.ask(ctx)()
 	defer p.unmint(ctx)()
 	p.log.Info("ready", "boot", p.boot, "address", listener.Addr().String(), "version", version)
 	return srv.Serve(ctx, listener)
@@ -130,12 +132,14 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 type plane struct {
 	flags      flags
 	dir, boot  string
+	listening  netip.AddrPort // the API's own; set before it serves
 	log        *slog.Logger
 	store      *store.Store
 	key        *audit.Key
 	audit      *audit.Log
 	vault      *credential.Vault
 	leases     *credential.Leases
+	inbox      *approval.Inbox
 	blobs      *output.Blobs
 	policies   policies
 	outside    outside
@@ -185,6 +189,7 @@ func (p *plane) open(ctx context.Context) error {
 		return err
 	}
 	p.leases = credential.NewLeases(p.vault, p.store, p.audit, time.Now, p.minting())
+	p.inbox = p.newInbox()
 	if p.blobs, err = output.Open(filepath.Join(p.dir, "blobs")); err != nil {
 		return err
 	}
@@ -224,6 +229,7 @@ func (p *plane) enrol(ctx context.Context, file string, who identity.Request) er
 
 // connect makes the fleet and the link to the engine.
 func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
+	p.listening = listening
 	p.registry = fleet.NewRegistry(fleet.RegistryOptions{
 		Authenticate: p.worker, Boot: p.boot, Version: version, Log: p.log,
 	})
@@ -231,8 +237,8 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	p.work = steps.New(steps.Deps{
 		Permission: p.fleet, FileFacts: p.store,
 		Sandboxes: p.fleet, Facts: kept{p.store, p.blobs}, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Harnesses: harnesses(),
-		Loop: p.loop(listening),
-		Now:  func() time.Time { return time.Now().UTC() }, Logger: p.log,
+		Loop: p.loop(listening), Approvals: p.inbox,
+		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
 	o := temporal.Options{
 		KeyFile: filepath.Join(p.dir, "keys", "engine.key"), Steps: p.work, Open: open{p.store}.list, Logger: p.log,
@@ -271,15 +277,16 @@ func (p *plane) server() (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	inbox := p.inboxDesk()
 	return server.New(server.Options{
 		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKey: p.key.Public(), Log: p.log,
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
 			Tasks: kept{p.store, p.blobs}, Events: p.store, Removal: removal{p.retention, p.store}, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
-			Credentials: desk, Denials: p.store, History: p.store,
+			Approvals: inbox, Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
-			Desks:  []operation.Desk{&runidentity.Desk{Issuer: p.issuer}},
+			Desks:  []operation.Desk{inbox, &runidentity.Desk{Issuer: p.issuer}},
 			Probes: append([]server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},

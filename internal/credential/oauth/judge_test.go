@@ -52,6 +52,16 @@ type oneRun struct{ token task.Secret }
 
 func (r oneRun) Token(context.Context, task.Lent, string) (task.Secret, error) { return r.token, nil }
 
+// SetIntrospectionFromToken knows every token that is there: those that are
+// exchanged here have no user behind them, which the storage asks for.
+func (k kept) SetIntrospectionFromToken(ctx context.Context, to *oidc.IntrospectionResponse, id, subject, client string) error {
+	err := k.Storage.SetIntrospectionFromToken(ctx, to, id, subject, client)
+	if err != nil && strings.Contains(err.Error(), "user not found") {
+		return nil
+	}
+	return err
+}
+
 // known says whether the server still takes a token.
 func known(t *testing.T, server *httptest.Server, token task.Secret) bool {
 	t.Helper()
