@@ -223,6 +223,10 @@ func (c *connection) password(lease *task.Lease) (task.Secret, error) {
 	defer cancel()
 	value, err := lender.Value(ctx, c.grant.Sandbox, *lease)
 	if err != nil {
+		var failure *task.Failure
+		if !errors.As(err, &failure) || failure.Reason.Class() != "policy" {
+			return task.Secret{}, task.Fail(task.InfraControlAway, "the password can't be had now", err)
+		}
 		return task.Secret{}, err
 	}
 	if value.Empty() || slices.ContainsFunc(c.grant.Leases, func(l task.Lease) bool { return l.Placeholder == value.Reveal() }) {
