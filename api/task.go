@@ -73,6 +73,7 @@ type Task struct {
 	Narrowed     []string   `json:"narrowed,omitempty" nullable:"false" doc:"What the repository's .cofferdam/task.yaml asked for and is not given."`
 	History      []StageRun `json:"history" nullable:"false" doc:"Every run of every stage, in order: all attempts and their rounds; only in the answer about one task."`
 	Leases       []Lease    `json:"leases" nullable:"false" doc:"Credentials lent to its stages; only in the answer about one task."`
+	Approvals    []Approval `json:"approvals" nullable:"false" doc:"What was asked of persons; only in the answer about one task."`
 	Usage        Usage      `json:"usage"`
 	CreatedAt    time.Time  `json:"createdAt"`
 	EndedAt      *time.Time `json:"endedAt,omitempty"`
@@ -159,8 +160,8 @@ type Event struct {
 	Seq  int64           `json:"seq" doc:"Per task, from 1, without gaps."`
 	Task string          `json:"task"`
 	Time time.Time       `json:"time"`
-	Type string          `json:"type" doc:"task, stage, output, egress or agent; others may come."`
-	Data json.RawMessage `json:"data" doc:"A Task without its lists, a Stage, an Output, an EgressRecord or an AgentEvent."`
+	Type string          `json:"type" doc:"task, stage, output, egress, agent or approval; others may come."`
+	Data json.RawMessage `json:"data" doc:"A Task without its lists, a Stage, an Output, an EgressRecord, an AgentEvent or an Approval."`
 }
 
 // EgressRecord is one decision of the gateway, or the end of a connection.

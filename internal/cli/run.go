@@ -18,6 +18,7 @@ import (
 	"github.com/cofferdam/cofferdam/client"
 	"github.com/cofferdam/cofferdam/internal/cli/agentlog"
 	"github.com/cofferdam/cofferdam/internal/cli/agents"
+	"github.com/cofferdam/cofferdam/internal/cli/approvals"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
@@ -308,6 +309,11 @@ func (j *runJob) event(ctx context.Context, id string, ev api.Event) {
 		var r api.EgressRecord
 		if json.Unmarshal(ev.Data, &r) == nil && r.Verdict == "denied" {
 			j.progress.Denied(r)
+		}
+	case "approval":
+		var a api.Approval
+		if json.Unmarshal(ev.Data, &a) == nil {
+			j.progress.Note(approvals.News(a))
 		}
 	case "task":
 		var t api.Task

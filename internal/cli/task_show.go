@@ -12,6 +12,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/approvals"
 	"github.com/cofferdam/cofferdam/internal/cli/history"
 	"github.com/cofferdam/cofferdam/internal/cli/outputs"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
@@ -63,6 +64,12 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	if len(t.Leases) > 0 {
 		fmt.Fprintln(out)
 		if err := leaseTable(out, t.Leases); err != nil {
+			return err
+		}
+	}
+	if len(t.Approvals) > 0 {
+		fmt.Fprintln(out)
+		if err := approvals.Table(out, t.Approvals); err != nil {
 			return err
 		}
 	}

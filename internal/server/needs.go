@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
@@ -108,6 +109,12 @@ type Workers interface {
 	Doctor(ctx context.Context) []fleet.Report
 }
 
+// Approvals tells what was asked of persons for a task. Implemented by
+// server/approvals.
+type Approvals interface {
+	Of(ctx context.Context, taskID string) ([]api.Approval, error)
+}
+
 // Probe is one thing that doctor asks the server's own side.
 type Probe = doctor.Probe
 
@@ -138,5 +145,6 @@ type Needs struct {
 	Denials     FileDenials
 	Removal     Removal
 
-	Desks []operation.Desk // parts that register their own operations
+	Approvals Approvals        // what was asked of persons; nil: nothing ever is
+	Desks     []operation.Desk // parts that register their own operations
 }

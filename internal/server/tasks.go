@@ -288,6 +288,11 @@ func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error)
 	if out.Leases, err = s.need.Credentials.Of(ctx, t.ID); err != nil {
 		return nil, err
 	}
+	if s.need.Approvals != nil {
+		if out.Approvals, err = s.need.Approvals.Of(ctx, t.ID); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.detail(ctx, t, &out); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func Task(t task.Task) api.Task {
 	out := api.Task{
 		ID: t.ID, State: string(t.State), Reason: string(t.Reason), Text: t.Text, RequestedBy: t.RequestedBy,
 		Repo: t.Repo, Ref: t.Ref, Commit: t.Commit, Worker: t.Worker, PolicyDigest: string(t.PolicyDigest),
-		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{}, Leases: []api.Lease{}, History: []api.StageRun{},
+		Attempt: t.Attempt, Stages: []api.Stage{}, Outputs: []api.Output{}, Actions: []api.Action{}, Leases: []api.Lease{}, Approvals: []api.Approval{}, History: []api.StageRun{},
 		Project: t.Spec.Project, Narrowed: t.Layers.Narrowed,
 		Usage: Usage(t.Usage), CreatedAt: t.CreatedAt, EndedAt: t.EndedAt,
 	}
@@ -95,6 +95,8 @@ func Event(e task.Event) (api.Event, error) {
 		data = api.PolicyNote{Layer: v.Layer, Narrowed: append([]string{}, v.Narrowed...)}
 	case task.AgentEvent:
 		data = AgentEvent(v)
+	case task.Approval:
+		data = Approval(v)
 	case task.Task:
 		data = Task(v)
 	default:

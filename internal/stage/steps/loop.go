@@ -60,6 +60,9 @@ func (r *run) giveLoop(ctx context.Context) (own task.Grant, err error) {
 	}
 	r.gave = true
 	err = r.setGrant(ctx, inside, func(g *task.Grant) error {
+		if err := r.answered(ctx, g); err != nil {
+			return err
+		}
 		if err := r.lend(ctx, &all); err != nil {
 			return err
 		}

@@ -40,7 +40,8 @@ const (
 // settleLimit bounds how long a cancelled run may take to end its processes.
 const settleLimit = 30 * time.Second
 
-// Deps is what the steps reach the world through. All but Loop are required.
+// Deps is what the steps reach the world through. All but Loop and Approvals are
+// required.
 type Deps struct {
 	Sandboxes  stage.Sandboxes
 	Facts      stage.Facts
@@ -52,7 +53,8 @@ type Deps struct {
 	Harnesses  stage.Harnesses
 	Permission stage.FilePermission
 	FileFacts  stage.FileFacts
-	Loop       stage.Loop // nil: a task that asks for it is refused
+	Loop       stage.Loop      // nil: a task that asks for it is refused
+	Approvals  stage.Approvals // nil: nobody is asked anything
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
