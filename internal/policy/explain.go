@@ -90,11 +90,14 @@ func (s *stack) explainStage(plan Plan, name task.StageName) []Line {
 	}
 	grant := plan.Grant("", name, "")
 	for _, rule := range grant.Rules {
-		l := Line{Stage: name, Field: "network", Text: ruleText(rule), Layer: rule.Layer, Line: s.lineOf(rule)}
+		l := Line{Stage: name, Field: "network", Text: ruleText(rule), Layer: rule.Layer, Line: s.ruleOf(rule).line}
 		if rule.Layer == task.LayerTask && l.Line == 0 {
 			l.Layer = layerRequest
 		}
 		l.Note = ruleNote(grant, rule)
+		if from := s.ruleOf(rule).from(); from != "" {
+			l.Note = from + "; " + l.Note
+		}
 		lines = append(lines, l)
 	}
 	lines = append(lines, s.explainIdentity(plan, name)...)
@@ -106,17 +109,17 @@ func (s *stack) explainStage(plan Plan, name task.StageName) []Line {
 	return lines
 }
 
-// lineOf finds the line of a rule by its id.
-func (s *stack) lineOf(rule task.Rule) int {
+// ruleOf finds a rule as it stands, by its id.
+func (s *stack) ruleOf(rule task.Rule) lined {
 	f := s.fileOf(rule.Layer)
 	for _, stage := range stages() {
 		for _, l := range f.network[stage] {
 			if l.ID == rule.ID {
-				return l.line
+				return l
 			}
 		}
 	}
-	return 0
+	return lined{}
 }
 
 func ruleText(rule task.Rule) string {

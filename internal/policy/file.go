@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/cofferdam/cofferdam/internal/policy/example"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -27,7 +28,7 @@ type file struct {
 	sudo     *bool
 	sudoLine int
 	checkout string // the credential that the checkout of a URL is lent
-	examples []example
+	examples []example.Example
 
 	ceiling  ceiling     // operator and project
 	ask      *mayAsk     // operator and project: what repositories may ask for; nil: nothing

@@ -170,7 +170,7 @@ func (s *stack) mayHave(rule lined, stage task.StageName, have []lined) bool {
 		s.narrow(rule.line, rule.ID, "%s", over[0])
 		return false
 	}
-	asIs := lined{s.unspliced(rule), rule.line}
+	asIs := lined{Rule: s.unspliced(rule), line: rule.line}
 	for _, other := range have {
 		if text := clash(other, asIs) + clash(asIs, other); text != "" {
 			s.narrow(rule.line, rule.ID, "%s: doesn't go with %s", rule.Host, other.stands())

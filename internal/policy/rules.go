@@ -17,7 +17,8 @@ import (
 // lined is a rule and the line it stands on; 0: no file says it.
 type lined struct {
 	task.Rule
-	line int
+	line   int
+	preset string // that it comes from; empty: it is written out
 }
 
 // rules reads a list of rules; the list that is named and empty is not nil.
@@ -28,10 +29,15 @@ func (r *reader) rules(n *yaml.Node, path string) []lined {
 		return rules
 	}
 	r.list(n, path, func(n *yaml.Node, path string) {
-		if rule, ok := r.rule(n, path); ok {
-			rules = append(rules, lined{rule, n.Line})
+		if n.Kind == yaml.MappingNode && hasKey(n, "preset") {
+			rules = append(rules, r.preset(n, path)...)
+		} else if rule, ok := r.rule(n, path); ok {
+			rules = append(rules, lined{Rule: rule, line: n.Line})
 		}
 	})
+	if len(rules) > maxRules {
+		r.errorf(n, path, "%d rules with those of presets; the most is %d", len(rules), maxRules)
+	}
 	return rules
 }
 
