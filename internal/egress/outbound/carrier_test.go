@@ -289,6 +289,8 @@ func TestLFSBatch(t *testing.T) {
 	}{
 		{"no", `{"operation":"download","objects":[{"oid":"a","size":1}]}`, "application/vnd.git-lfs+json", true},
 		{"no", `{"transfers":["basic"],"operation":"download","x":{"operation":"upload"}}`, "application/vnd.git-lfs+json; charset=utf-8", true},
+		// As git-lfs 3.3.0 sends it.
+		{"no", `{"operation":"download","objects":[{"oid":"b391","size":9}],"transfers":["lfs-standalone-file","basic","ssh"],"ref":{"name":"refs/heads/master"},"hash_algo":"sha256"}`, "application/vnd.git-lfs+json; charset=utf-8", true},
 		{"no", `{"operation":"upload"}`, "application/vnd.git-lfs+json", false},
 		{"no", `{"operation":"download","operation":"upload"}`, "application/vnd.git-lfs+json", false},
 		{"no", `{"operation":"download","Operation":"upload"}`, "application/vnd.git-lfs+json", false},
