@@ -50,7 +50,7 @@ type Body struct {
 	Outputs      []task.Output     `json:"outputs"`
 	Egress       EgressCount       `json:"egress"`
 	Actions      []task.Action     `json:"actions"`
-	Approvals    []json.RawMessage `json:"approvals"`            // none exist yet
+	Approvals    []Asked           `json:"approvals"`            // what was asked of persons, from the records
 	Leases       []json.RawMessage `json:"leases"`               // none exist yet
 	HandedOver   []HandedOver      `json:"handedOver,omitempty"` // what was seen inside, from the records; absent: nothing
 	CreatedAt    time.Time         `json:"createdAt"`
@@ -243,7 +243,7 @@ func newBody(a Account, records []Record) (Body, error) {
 		Stages: append([]StageRun{}, a.Stages...), Sandboxes: append([]SandboxUse{}, a.Sandboxes...),
 		Grants: grantsOf(records), HandedOver: handedOf(records), Outputs: append([]task.Output{}, t.Outputs...),
 		Egress:  EgressCount{Allowed: t.Usage.EgressAllowed, Denied: t.Usage.EgressDenied, BytesIn: t.Usage.BytesIn, BytesOut: t.Usage.BytesOut},
-		Actions: append([]task.Action{}, t.Actions...), Approvals: []json.RawMessage{}, Leases: []json.RawMessage{},
+		Actions: append([]task.Action{}, t.Actions...), Approvals: askedOf(records), Leases: []json.RawMessage{},
 		CreatedAt: t.CreatedAt.UTC(), Records: int64(len(records)), Head: zeroDigest,
 	}
 	for i := range b.Outputs {

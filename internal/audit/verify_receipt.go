@@ -98,6 +98,9 @@ func checkBody(b Bundle, where string, report *Report) {
 	if n == b.Body.Records && !slices.EqualFunc(b.Body.Grants, grantsOf(b.Records), same) {
 		report.addf(where, Altered, "its grants are not those of its records")
 	}
+	if n == b.Body.Records && !slices.EqualFunc(b.Body.Approvals, askedOf(b.Records), equalAsked) {
+		report.addf(where, Altered, "what it says was asked of persons is not what its records say")
+	}
 	if n == b.Body.Records && !slices.EqualFunc(b.Body.HandedOver, handedOf(b.Records), equalHanded) {
 		report.addf(where, Altered, "what it says was handed over is not what its records say")
 	}

@@ -304,6 +304,7 @@ func TestVerifyReceiptFinds(t *testing.T) {
 		{"another state", edit(func(b *Bundle) { b.Body.State = "failed" }), Altered},
 		{"another requester", edit(func(b *Bundle) { b.Body.RequestedBy = "bob" }), Altered},
 		{"no grants", edit(func(b *Bundle) { b.Body.Grants = []Reach{} }), Altered},
+		{"an approval", edit(func(b *Bundle) { b.Body.Approvals = []Asked{{Record: 1}} }), Altered},
 		{"something handed over", edit(func(b *Bundle) { b.Body.HandedOver = []HandedOver{{Record: 1}} }), Altered},
 		{"another task", edit(func(b *Bundle) { b.Body.Task = taskID(7) }), Altered},
 		{"the note of another task", edit(func(b *Bundle) { b.Note = first.Note }), Altered},
