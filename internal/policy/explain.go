@@ -45,7 +45,7 @@ func Explain(spec task.Spec, layers task.Layers, stage task.StageName) (Plan, []
 	if _, err := s.plan(); err != nil {
 		return Plan{}, nil, err
 	}
-	lines := append(s.explainLimits(plan), s.explainModels()...)
+	lines := append(s.explainForms(), append(s.explainLimits(plan), s.explainModels()...)...)
 	for _, name := range stages() {
 		lines = append(lines, s.explainStage(plan, name)...)
 	}
@@ -67,6 +67,17 @@ func (s *stack) said(field, text string) Line {
 		o.layer = layerDefault
 	}
 	return Line{Field: field, Text: text, Layer: o.layer, Line: o.line}
+}
+
+// explainForms tells which layers were written in another form than ours.
+func (s *stack) explainForms() []Line {
+	var lines []Line
+	for _, f := range []*file{&s.project, &s.task} {
+		if f.form != "" {
+			lines = append(lines, Line{Field: "form", Text: f.form, Layer: f.layer, Line: 1, Note: "taken for setup and agent, port 443; what matches is allowed and nothing else"})
+		}
+	}
+	return lines
 }
 
 func (s *stack) explainLimits(plan Plan) []Line {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/policy/example"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
+	"github.com/cofferdam/cofferdam/internal/policy/vercel"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -16,6 +17,7 @@ import (
 type file struct {
 	name  string // for people: "policy", "operator policy", …
 	layer string
+	form  string // whose form it has; empty: ours
 
 	limits   limits
 	network  map[task.StageName][]lined // present: the layer says what the stage reaches, be it nothing
@@ -89,6 +91,12 @@ func parse(r *reader, text string, fields func(r *reader, f *file) fieldReaders)
 	if root == nil {
 		return f, r.err()
 	}
+	if (r.layer == task.LayerTask || r.layer == task.LayerProject) && vercel.Is(root) {
+		if root = r.translated(root); root == nil {
+			return f, r.err()
+		}
+		f.form = "vercel"
+	}
 	known := fields(r, &f)
 	known["version"] = r.version
 	r.fields(root, "", known)
@@ -101,6 +109,15 @@ func parse(r *reader, text string, fields func(r *reader, f *file) fieldReaders)
 		}
 	}
 	return f, r.err()
+}
+
+// translated is a document of another form in ours; nil when it can't be.
+func (r *reader) translated(root *yaml.Node) *yaml.Node {
+	ours, faults := vercel.Translate(root)
+	for _, f := range faults {
+		r.errorf(f.Node, f.Field, "%s", f.Text)
+	}
+	return ours
 }
 
 // parseTask reads a task's policy file.
