@@ -19,4 +19,8 @@ type Leases interface {
 	// End ends the task's leases in one sandbox, or with an empty sandbox all of
 	// them. why is one of task's Ended constants.
 	End(ctx context.Context, taskID, sandbox, why string) error
+	// Settle tries for a few seconds to have what was minted for the task's ended
+	// leases ended by who made it. It is tried on behind when that fails, so a
+	// provider that does not answer is no error.
+	Settle(ctx context.Context, taskID string) error
 }

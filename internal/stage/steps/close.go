@@ -151,6 +151,9 @@ func (w *Work) Finish(ctx context.Context, in stage.Input, e stage.Ending, left 
 	if err := w.Leases.End(ctx, in.Task, "", why); err != nil {
 		return err
 	}
+	if err := w.Leases.Settle(ctx, in.Task); err != nil {
+		return err
+	}
 	if err := w.Recorder.Record(ctx, in.Task, "task.ended", "task.ended", seenByControl, facts); err != nil {
 		return err
 	}

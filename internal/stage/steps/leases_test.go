@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,6 +66,17 @@ func (l *lender) Lend(_ context.Context, use task.LeaseUse, rules []task.Rule) (
 		out = append(out, l.leases[i])
 	}
 	return out, nil
+}
+
+func (l *lender) Settle(context.Context, string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, have := range l.leases {
+		if have.Active() {
+			return errors.New("settled before all leases had ended")
+		}
+	}
+	return nil
 }
 
 func (l *lender) End(_ context.Context, _, sandbox, why string) error {
