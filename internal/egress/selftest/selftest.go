@@ -239,6 +239,8 @@ func sample(l task.Lease) *http.Request {
 		fallthrough
 	case task.KindBasic:
 		header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(l.Settings[task.SettingUser]+":"+l.Placeholder)))
+	case task.KindAWS, task.KindAWSWeb:
+		return sampleAWS(l, time.Now())
 	default:
 		return nil
 	}
@@ -263,6 +265,8 @@ func repository(l task.Lease) string {
 // shows says whether a request that arrived has the value where its kind says.
 func shows(l task.Lease, r *http.Request, value string) bool {
 	switch l.Kind {
+	case task.KindAWS, task.KindAWSWeb:
+		return showsAWS(l, r, value)
 	case task.KindQuery:
 		got := r.URL.Query()[l.Settings[task.SettingParameter]]
 		return len(got) == 1 && got[0] == value
@@ -278,11 +282,14 @@ func shows(l task.Lease, r *http.Request, value string) bool {
 func holds(r *http.Request, placeholder string) bool {
 	_, password, _ := r.BasicAuth()
 	text := fmt.Sprint(r.URL, r.Host, r.Header, password)
-	return placeholder == "" || strings.Contains(text, placeholder)
+	return placeholder == "" || slices.ContainsFunc(parts(placeholder), func(part string) bool { return strings.Contains(text, part) })
 }
 
 // forms are how the value could come back.
 func forms(l task.Lease, value string) []string {
+	if l.Kind == task.KindAWS || l.Kind == task.KindAWSWeb {
+		return parts(value)
+	}
 	return []string{value, url.QueryEscape(value), strings.ReplaceAll(url.QueryEscape(value), "+", "%20"), base64.StdEncoding.EncodeToString([]byte(l.Settings[task.SettingUser] + ":" + value))}
 }
 
