@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/approval"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	serverapprovals "github.com/cofferdam/cofferdam/internal/server/approvals"
 	"github.com/cofferdam/cofferdam/internal/store/approvals"
@@ -54,7 +54,7 @@ func mayAsk(u task.Unknown, e task.EgressAsk) bool {
 	if u.Mode != task.UnknownAsk {
 		return false
 	}
-	rule, ok := policy.Passing(u, policy.Use{Name: e.Name, Address: e.Address, Port: e.Port}, e.Seen)
+	rule, ok := decide.Passing(u, decide.Use{Name: e.Name, Address: e.Address, Port: e.Port}, e.Seen)
 	return ok && rule.Protocol == e.Protocol && rule.Host == e.Host()
 }
 

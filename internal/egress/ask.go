@@ -19,7 +19,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/splice"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -46,7 +46,7 @@ func (c *connection) unknown() {
 	case task.UnknownAsk:
 		c.asks = c.way.gateway.options.Asker != nil
 	case task.UnknownLog:
-		if rule, ok := policy.Passing(c.grant.Unknown, c.use(), ""); ok {
+		if rule, ok := decide.Passing(c.grant.Unknown, c.use(), ""); ok {
 			rule.ID, rule.Layer = task.RuleLogOnly, task.LayerOperator
 			c.allowBy(rule)
 		}
@@ -58,7 +58,7 @@ func (c *connection) unknown() {
 // else. What was lent stays known, so that no placeholder goes out elsewhere.
 func (c *connection) allowBy(rule task.Rule) {
 	c.grant.Rules = []task.Rule{rule}
-	c.rules = policy.NewIndex(c.grant)
+	c.rules = decide.NewIndex(c.grant)
 	c.decision = c.rules.Decide(c.use())
 }
 
@@ -118,7 +118,7 @@ func (c *connection) unaskable() task.Reason {
 		return task.PolicyAddress
 	}
 	for _, seen := range []string{task.ProtocolTLS, task.ProtocolHTTP, task.ProtocolTCP} {
-		if _, ok := policy.Passing(c.grant.Unknown, c.use(), seen); ok {
+		if _, ok := decide.Passing(c.grant.Unknown, c.use(), seen); ok {
 			return task.ReasonNone
 		}
 	}
@@ -193,7 +193,7 @@ func (h *held) look() task.Reason {
 		}
 		h.ask.Seen = task.ProtocolTCP
 	}
-	rule, ok := policy.Passing(c.grant.Unknown, c.use(), h.ask.Seen)
+	rule, ok := decide.Passing(c.grant.Unknown, c.use(), h.ask.Seen)
 	if !ok {
 		return task.PolicyDenied
 	}

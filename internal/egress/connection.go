@@ -12,7 +12,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -28,7 +28,7 @@ type connection struct {
 	name     string // asked for by name, or
 	address  string // by literal address
 	grant    task.Grant
-	rules    *policy.Index // of grant
+	rules    *decide.Index // of grant
 	decision task.Decision
 	asks     bool // no rule matches, and the grant says that a person is asked
 	single   bool // an answer for one request of plain HTTP allows it
@@ -135,8 +135,8 @@ func (c *connection) run(r *netstack.Request) {
 }
 
 // use is what was asked for, as policy reads it.
-func (c *connection) use() policy.Use {
-	return policy.Use{Name: c.name, Address: c.address, Port: c.to.Port()}
+func (c *connection) use() decide.Use {
+	return decide.Use{Name: c.name, Address: c.address, Port: c.to.Port()}
 }
 
 // dial tries the checked addresses, records each before, and keeps the

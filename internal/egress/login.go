@@ -17,7 +17,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/postgres"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -185,7 +185,7 @@ func (c *connection) boundLease() *task.Lease {
 		for _, host := range l.Hosts {
 			rules = append(rules, task.Rule{ID: l.ID, Host: host, Ports: l.Ports})
 		}
-		if policy.NewIndex(task.Grant{Rules: rules}).Decide(c.use()).Verdict == task.Allowed {
+		if decide.NewIndex(task.Grant{Rules: rules}).Decide(c.use()).Verdict == task.Allowed {
 			return l
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/selftest"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -35,7 +35,7 @@ func (g *Gateway) Prove(ctx context.Context, sandbox string) error {
 // serveTrial serves a connection of a self-test as one of the sandbox's own.
 func (w *way) serveTrial(ctx context.Context, grant task.Grant, inside net.Conn, outside outbound.WireOptions) {
 	c := newConnection(w, netip.AddrPortFrom(netstack.Gateway4(), 443))
-	c.id, c.name, c.grant, c.rules = w.records.Conn(), selftest.Host, grant, policy.NewIndex(grant)
+	c.id, c.name, c.grant, c.rules = w.records.Conn(), selftest.Host, grant, decide.NewIndex(grant)
 	c.decision = c.rules.Decide(c.use())
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	defer c.cancel()

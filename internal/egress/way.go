@@ -19,7 +19,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/record"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -58,7 +58,7 @@ type way struct {
 
 	mu     sync.Mutex
 	grant  task.Grant
-	rules  *policy.Index // of grant
+	rules  *decide.Index // of grant
 	conns  map[*connection]struct{}
 	asking int // connections that wait for an answer
 	closed bool
@@ -87,7 +87,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 		most:    smaller(g.options.Limits.Connections, h.MaxConnections),
 		bodies:  outbound.NewBodies(bodiesMax),
 		gateway: g, id: h.Sandbox, log: g.options.Log.With("sandbox", h.Sandbox), names: table, records: records,
-		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, rules: policy.NewIndex(h.Grant), conns: make(map[*connection]struct{}),
+		authority: a, device: second, queries: newPace(g.options.Limits.Queries), opening: newPace(openingRate), grant: h.Grant, rules: decide.NewIndex(h.Grant), conns: make(map[*connection]struct{}),
 	}
 	w.inside, w.sessions = w.insideTLS(), tls.NewLRUClientSessionCache(sessionsMax)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -193,7 +193,7 @@ func (w *way) setGrant(grant task.Grant) {
 		return
 	}
 	before := w.grant
-	w.grant, w.rules = grant, policy.NewIndex(grant)
+	w.grant, w.rules = grant, decide.NewIndex(grant)
 	var cut []*connection
 	if sameButAnswers(before, grant) {
 		cut = w.cutUnder(takenBack(before, grant))

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
-	"github.com/cofferdam/cofferdam/internal/policy"
+	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -80,9 +80,9 @@ func (d *Direct) dial(ctx context.Context, _, address string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	use := policy.Use{Name: host, Port: uint16(port)}
+	use := decide.Use{Name: host, Port: uint16(port)}
 	if addr, err := netip.ParseAddr(host); err == nil {
-		use = policy.Use{Address: addr.String(), Port: uint16(port)}
+		use = decide.Use{Address: addr.String(), Port: uint16(port)}
 	}
 	private := d.options.Private != nil && d.options.Private(host, use.Port)
 	addresses, unreached := Reach{Resolver: d.options.Resolver, Guard: d.options.Guard()}.Addresses(ctx, use, private)
