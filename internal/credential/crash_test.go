@@ -17,6 +17,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/store"
+	"github.com/cofferdam/cofferdam/internal/store/minted"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -107,6 +108,7 @@ func lives(ctx context.Context, l *Leases, u task.LeaseUse, say func(...any)) er
 
 // victim lives until its call of a number.
 func victim(of string) error {
+	what, of, _ := strings.Cut(of, "/")
 	number, rest, _ := strings.Cut(of, ":")
 	dir, id, _ := strings.Cut(rest, ":")
 	left, err := strconv.Atoi(number)
@@ -132,13 +134,18 @@ func victim(of string) error {
 		return err
 	}
 	u := task.LeaseUse{Task: id, Attempt: 1, Stage: task.Agent, Sandbox: "sb-" + id[2:], Who: "alice"}
-	return lives(ctx, NewLeases(v, m, m, time.Now, Minting{}), u, func(a ...any) { fmt.Println(a...) })
+	say := func(a ...any) { fmt.Println(a...) }
+	if what == "mint" {
+		return mintLife(ctx, NewLeases(v, m, m, time.Now, mortalMinting(dir, minted.New(s.Base()), m.live)), u, say)
+	}
+	return lives(ctx, NewLeases(v, m, m, time.Now, Minting{}), u, say)
 }
 
 // TestKilledBetweenEveryStep kills the process with signal 9 before each of its
 // calls, starts it again and looks at the account: each begin and each end once,
 // one placeholder, and nothing active at the end.
 func TestKilledBetweenEveryStep(t *testing.T) {
+	t.Parallel()
 	for left := 0; ; left++ {
 		r := newRig(t)
 		r.add(nil)
@@ -167,9 +174,14 @@ func TestKilledBetweenEveryStep(t *testing.T) {
 }
 
 func (r *rig) strike(left int, id string) (killed bool, said []string) {
+	return r.strikeAs("lease", left, id)
+}
+
+// strikeAs lives the named life until its call of a number.
+func (r *rig) strikeAs(what string, left int, id string) (killed bool, said []string) {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d:%s:%s", victimVariable, left, r.dir, id))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s/%d:%s:%s", victimVariable, what, left, r.dir, id))
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
