@@ -26,12 +26,18 @@ func TestVariables(t *testing.T) {
 	named := login("db", "db.example.com")
 	named.Env = "DATABASE_URL"
 	rest := []string{"PGPORT=5432", "PGUSER=app ro", "PGDATABASE=orders", "PGPASSWORD=placeholderdb", "PGSSLMODE=verify-full", "PGSSLROOTCERT=" + bundle}
+	own := func(audience string) task.Lent {
+		return task.Lent{Lease: task.Lease{
+			Credential: task.Identity{Audience: audience}.Name(), Kind: task.KindOIDC, Placeholder: "placeholder-own", Settings: map[string]string{"audience": audience},
+		}, Env: task.TokenEnv}
+	}
 	for name, c := range map[string]struct {
 		lent  []task.Lent
 		rules []task.Rule
 		want  []string
 	}{
 		"none":              {nil, nil, nil},
+		"tokens of the run": {[]task.Lent{own("a"), own("b")}, nil, []string{task.TokenURLEnv + "=" + task.TokenURL, task.TokenEnv + "=placeholder-own"}},
 		"a header":          {[]task.Lent{silent, key}, nil, []string{"KEY=sk-placeholder"}},
 		"a login":           {[]task.Lent{login("db", "db.example.com")}, []task.Rule{rule("db", "db.example.com")}, append([]string{"PGHOST=db.example.com"}, rest...)},
 		"a pattern's login": {[]task.Lent{login("db", "*.example.com")}, []task.Rule{rule("db", "one.example.com")}, append([]string{"PGHOST=one.example.com"}, rest...)},
