@@ -12,7 +12,7 @@ import (
 // FuzzSigV4 gives hostile bytes to the reader of claims: what it takes can be
 // signed anew, and what was signed anew is read again and verified.
 func FuzzSigV4(f *testing.F) {
-	list, _ := vectors(f)
+	list, _ := vectors(f, "botocore")
 	for _, v := range list {
 		auth, content := "", ""
 		for _, h := range v.Inside.Header {
