@@ -37,9 +37,12 @@ func everyKind() []task.Lease {
 	bearer.Header, bearer.Prefix = "Authorization", "Bearer "
 	old := l("old", "", nil)
 	old.Header = "X-Api-Key"
+	app := l("app", task.KindGitHubApp, map[string]string{"carry": "header"})
+	app.Header, app.Prefix = "Authorization", "Bearer "
 	return []task.Lease{
 		bearer, old, l("query", task.KindQuery, map[string]string{"parameter": "$key"}), l("basic", task.KindBasic, nil),
 		l("git", task.KindGit, map[string]string{"user": "u", "push": "no", "repository": "acme/*/**, other/app"}), l("git2", task.KindGit, map[string]string{"user": "u"}),
+		app, l("app2", task.KindGitHubApp, map[string]string{"carry": "git", "user": "x-access-token", "push": "no", "repository": "acme/app"}),
 	}
 }
 

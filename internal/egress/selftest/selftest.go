@@ -229,8 +229,8 @@ func pair() (one, other net.Conn, err error) {
 func sample(l task.Lease) *http.Request {
 	path, query := "/", ""
 	header := http.Header{}
-	switch l.Kind {
-	case "", task.KindHeader:
+	switch l.Carried() {
+	case task.KindHeader:
 		header.Set(l.Header, l.Prefix+l.Placeholder)
 	case task.KindQuery:
 		query = l.Settings[task.SettingParameter] + "=" + l.Placeholder
@@ -239,7 +239,7 @@ func sample(l task.Lease) *http.Request {
 		fallthrough
 	case task.KindBasic:
 		header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(l.Settings[task.SettingUser]+":"+l.Placeholder)))
-	case task.KindAWS, task.KindAWSWeb:
+	case task.KindAWS:
 		return sampleAWS(l, time.Now())
 	default:
 		return nil
@@ -264,8 +264,8 @@ func repository(l task.Lease) string {
 
 // shows says whether a request that arrived has the value where its kind says.
 func shows(l task.Lease, r *http.Request, value string) bool {
-	switch l.Kind {
-	case task.KindAWS, task.KindAWSWeb:
+	switch l.Carried() {
+	case task.KindAWS:
 		return showsAWS(l, r, value)
 	case task.KindQuery:
 		got := r.URL.Query()[l.Settings[task.SettingParameter]]
@@ -287,7 +287,7 @@ func holds(r *http.Request, placeholder string) bool {
 
 // forms are how the value could come back.
 func forms(l task.Lease, value string) []string {
-	if l.Kind == task.KindAWS || l.Kind == task.KindAWSWeb {
+	if l.Carried() == task.KindAWS {
 		return parts(value)
 	}
 	return []string{value, url.QueryEscape(value), strings.ReplaceAll(url.QueryEscape(value), "+", "%20"), base64.StdEncoding.EncodeToString([]byte(l.Settings[task.SettingUser] + ":" + value))}

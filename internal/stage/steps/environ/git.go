@@ -58,7 +58,7 @@ type gitServer struct {
 // gitServers are those that the lease is bound to by name.
 func gitServers(l task.Lease) []gitServer {
 	var all []gitServer
-	if l.Kind != task.KindGit && l.Kind != task.KindGitHubApp {
+	if l.Carried() != task.KindGit {
 		return nil
 	}
 	for _, host := range l.Hosts {
