@@ -25,6 +25,7 @@ type connection struct {
 	way      *way
 	id       int64
 	to       netip.AddrPort
+	from     uint16 // the port inside
 	name     string // asked for by name, or
 	address  string // by literal address
 	grant    task.Grant
@@ -78,7 +79,7 @@ func (w *way) connect(r *netstack.Request) {
 		w.records.Tally(rec)
 		return
 	}
-	c.id = w.records.Conn()
+	c.id, c.from = w.records.Conn(), r.From().Port()
 	defer w.end(c)
 	defer c.finish()
 	defer func() {
@@ -149,7 +150,7 @@ func (c *connection) dial(ctx context.Context, addresses []netip.Addr) (*outboun
 	}
 	conn, to, err := c.way.gateway.dial(ctx, addresses, c.to.Port(), func(to netip.AddrPort) error {
 		rec := c.record()
-		rec.Verdict, rec.Address = task.Allowed.String(), to.Addr().String()
+		rec.Verdict, rec.Address, rec.Inside = task.Allowed.String(), to.Addr().String(), c.from
 		if err := c.way.records.Append(rec); err != nil {
 			return err
 		}

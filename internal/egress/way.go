@@ -111,7 +111,29 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 	for _, c := range w.stack.Names() {
 		go w.serveNames(c)
 	}
+	w.stir(h.Names)
 	return w, nil
+}
+
+// stir ends, inside, what a gateway that was killed left open there.
+func (w *way) stir(table []names.Entry) {
+	known := map[string]names.Entry{}
+	for _, e := range table {
+		known[e.Name] = e
+	}
+	for _, r := range w.records.Left() {
+		var to []netip.Addr
+		if e, ok := known[r.Name]; ok {
+			to = []netip.Addr{e.Address4(), e.Address6()} // by which of them is not on record
+		} else if a, err := netip.ParseAddr(r.Address); err == nil {
+			to = []netip.Addr{a}
+		}
+		for _, a := range to {
+			if err := w.stack.Stir(r.Inside, netip.AddrPortFrom(a, r.Port)); err != nil {
+				w.log.Debug("stir", "conn", r.Conn, "error", err)
+			}
+		}
+	}
 }
 
 func duplicate(f *os.File) (*os.File, error) {

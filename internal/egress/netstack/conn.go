@@ -35,6 +35,11 @@ func (r *Request) To() netip.AddrPort {
 	return netip.AddrPortFrom(toNetip(r.id.LocalAddress), r.id.LocalPort)
 }
 
+// From is where the sandbox asks from.
+func (r *Request) From() netip.AddrPort {
+	return netip.AddrPortFrom(toNetip(r.id.RemoteAddress), r.id.RemotePort)
+}
+
 // Refuse answers with a reset.
 func (r *Request) Refuse() { r.request.Complete(true) }
 

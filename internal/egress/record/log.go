@@ -13,12 +13,15 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +52,7 @@ type Log struct {
 	size    int64
 	seq     int64
 	conn    int64
+	left    map[int64]task.EgressRecord // see Left
 	tallies map[kind]*tally
 	stop    chan struct{}
 	done    chan struct{}
@@ -80,7 +84,7 @@ func Open(dir, sandbox string, soft int64) (*Log, error) {
 		return nil, fmt.Errorf("decision log: %w", err)
 	}
 	l := &Log{
-		sandbox: sandbox, soft: soft, now: time.Now, file: f, tallies: make(map[kind]*tally),
+		sandbox: sandbox, soft: soft, now: time.Now, file: f, tallies: make(map[kind]*tally), left: make(map[int64]task.EgressRecord),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := l.resume(); err != nil {
@@ -98,6 +102,13 @@ func Path(dir, sandbox string) string { return filepath.Join(dir, sandbox+".json
 func (l *Log) resume() error {
 	whole, err := scan(l.file, func(r task.EgressRecord) {
 		l.seq, l.conn = max(l.seq, r.Seq), max(l.conn, r.Conn)
+		switch {
+		case r.Request != 0:
+		case r.Done:
+			delete(l.left, r.Conn)
+		case r.Inside != 0:
+			l.left[r.Conn] = r
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("decision log: %w", err)
@@ -107,6 +118,17 @@ func (l *Log) resume() error {
 	}
 	l.size = whole
 	return nil
+}
+
+// leftMost is far more than the connections that a sandbox may have at one time.
+const leftMost = 1024
+
+// Left gives the connections whose end nobody recorded before the log was
+// opened, the youngest first: those of a process that was killed, and of the
+// ones before it.
+func (l *Log) Left() []task.EgressRecord {
+	list := slices.SortedFunc(maps.Values(l.left), func(a, b task.EgressRecord) int { return cmp.Compare(b.Conn, a.Conn) })
+	return list[:min(len(list), leftMost)]
 }
 
 // Conn gives the number of the next connection.
