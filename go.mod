@@ -50,7 +50,7 @@ require (
 	github.com/agnivade/levenshtein v1.2.2 // indirect
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/go-jose/go-jose/v4 v4.1.9
-	github.com/vektah/gqlparser/v2 v2.5.64 // indirect
+	github.com/vektah/gqlparser/v2 v2.5.64
 )
 
 require (

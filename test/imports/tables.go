@@ -10,10 +10,18 @@ func noIO() []string {
 func Rooms() map[string]Room {
 	const task, sandbox, stage = "internal/task", "internal/sandbox", "internal/stage"
 	return map[string]Room{
-		"api":                            {},
-		"client":                         {Rooms: []string{"api"}},
-		"internal/task":                  {Not: noIO()},
-		"internal/policy":                {Rooms: []string{task}, Foreign: []string{"go.yaml.in/yaml/v4", "golang.org/x/net/publicsuffix"}, Not: noIO()},
+		"api":                     {},
+		"client":                  {Rooms: []string{"api"}},
+		"internal/task":           {Not: noIO()},
+		"internal/policy":         {Rooms: []string{task}, Foreign: []string{"go.yaml.in/yaml/v4", "golang.org/x/net/publicsuffix"}, Not: noIO()},
+		"internal/policy/match":   {Rooms: []string{task}, Not: noIO()},
+		"internal/policy/models":  {Not: noIO()},
+		"internal/policy/graphql": {Rooms: []string{task, "internal/policy/models"}, Foreign: []string{"github.com/vektah/gqlparser/v2"}, Not: noIO()},
+		// All that the gateway has of policy: it reads no files.
+		"internal/policy/decide":         {Rooms: []string{task, "internal/policy/match", "internal/policy/models", "internal/policy/graphql"}, Not: noIO()},
+		"internal/policy/example":        {Rooms: []string{task, "internal/policy/decide"}, Not: noIO()},
+		"internal/policy/presets":        {Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
+		"internal/policy/vercel":         {Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
 		"internal/stage":                 {Rooms: []string{task, sandbox}, Not: noIO()},
 		"internal/stage/steps":           {Rooms: []string{task, sandbox, stage, "internal/output/glob", "internal/output/junit"}, Not: []string{"os/exec", "net", "net/http"}},
 		"internal/stage/steps/environ":   {Rooms: []string{task}, Not: noIO()},
@@ -32,7 +40,7 @@ func Rooms() map[string]Room {
 		"internal/sandbox/sandboxtest":        {Rooms: []string{task, sandbox}, Any: true},
 		"internal/guest/agent/trust":          {Foreign: []string{"github.com/pavlo-v-chernykh/keystore-go/v4"}},
 		"internal/guest":                      {Foreign: []string{"golang.org/x/sys"}},
-		"internal/egress":                     {Rooms: []string{task, "internal/policy"}, Foreign: []string{"gvisor.dev/gvisor/pkg", "github.com/miekg/dns", "golang.org/x/sys", "golang.org/x/net", "golang.org/x/time"}},
+		"internal/egress":                     {Rooms: []string{task, "internal/policy/decide"}, Foreign: []string{"gvisor.dev/gvisor/pkg", "github.com/miekg/dns", "golang.org/x/sys", "golang.org/x/net", "golang.org/x/time"}},
 		"internal/egress/keeper":              {Rooms: []string{task, sandbox, "internal/egress/handover", "internal/egress/names", "internal/egress/record"}, Foreign: []string{"golang.org/x/sys"}},
 		"internal/egress/handover":            {Rooms: []string{task, "internal/egress/names"}, Foreign: []string{"golang.org/x/sys"}},
 		"internal/agent":                      {Rooms: []string{task, stage}, Not: noIO()},
@@ -57,7 +65,7 @@ func Rooms() map[string]Room {
 		"internal/credential/oauth":           {Rooms: []string{task, "internal/credential"}, Not: []string{"os", "os/exec"}},
 		"internal/credential/sts":             {Rooms: []string{task, "internal/credential"}, Not: []string{"os", "os/exec"}},
 		"internal/boot":                       {Foreign: []string{"golang.org/x/sys"}},
-		"internal/egress/outbound":            {Rooms: []string{task, "internal/policy", "internal/egress/guard", "internal/egress/sigv4"}, Foreign: []string{"github.com/miekg/dns", "golang.org/x/net/http/httpguts"}},
+		"internal/egress/outbound":            {Rooms: []string{task, "internal/policy/decide", "internal/egress/guard", "internal/egress/sigv4"}, Foreign: []string{"github.com/miekg/dns", "golang.org/x/net/http/httpguts"}},
 		"internal/egress/sigv4":               {Rooms: []string{task}, Not: noIO()},
 		"internal/egress/strict":              {Foreign: []string{"golang.org/x/net/http/httpguts"}},
 		"internal/egress/egresstest":          {Rooms: []string{task, "internal/egress"}, Any: true},
@@ -92,6 +100,7 @@ func Programs() map[string]Program {
 			"internal/server", "internal/identity", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
 		}},
 		"cofferdam-gateway": {Not: []string{
+			"internal/policy/presets", "internal/policy/vercel", "go.yaml.in/yaml/v4",
 			"internal/sandbox/gvisor", "internal/guest", "internal/store", "internal/stage", "internal/server", "internal/audit", "internal/output", "internal/credential",
 			"internal/fleet", "internal/worker", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
 		}},
