@@ -235,8 +235,8 @@ func TestRevokedWithItsCredential(t *testing.T) {
 	}
 	_, err := r.leases.Value(t.Context(), l.Sandbox, l.ID)
 	wants(t, err, task.PolicyCredential, "ended")
-	if _, err := r.leases.unmint(t.Context(), ""); err != nil || len(m.live) != 1 {
-		t.Errorf("live %v, %v", m.live, err)
+	if wait, err := r.leases.unmint(t.Context(), ""); err != nil || len(m.live) != 1 || wait != firstPause {
+		t.Errorf("live %v, again in %s, %v", m.live, wait, err)
 	}
 	m.do(func(m *mintery) { m.stuck = nil })
 	if _, err := r.leases.unmint(t.Context(), ""); err != nil || len(m.live) != 1 {
@@ -348,4 +348,43 @@ func TestUnknownMinter(t *testing.T) {
 	r.leases = NewLeases(r.vault, r.store, r.audit, r.moment, Minting{})
 	_, err := r.leases.Value(t.Context(), l.Sandbox, l.ID)
 	wants(t, err, task.PolicyCredential, "does not mint")
+}
+
+// Run revokes by itself when a lease ends, and begins with what a process before
+// it left.
+func TestRunRevokes(t *testing.T) {
+	r, m := mintRig(t)
+	r.addOAuth()
+	u := use(r.task("alice"), task.Agent)
+	r.minted(r.lend(u, "key")[0])
+	other := use(r.task("alice"), task.Agent)
+	r.minted(r.lend(other, "key")[0])
+	if err := r.leases.End(t.Context(), u.Task, "", task.EndedStage); err != nil {
+		t.Fatal(err)
+	}
+	r.mintWith(m) // a new process, which nobody woke
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.leases.Run(ctx)
+	}()
+	left := func(n int) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); len(r.rows()) != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("rows %v", r.rows())
+			}
+		}
+	}
+	left(1)
+	if err := r.leases.End(t.Context(), other.Task, "", task.EndedStage); err != nil {
+		t.Fatal(err)
+	}
+	left(0)
+	stop()
+	<-done
+	if len(m.live) != 0 || r.records("credential.unminted") != 2 {
+		t.Errorf("live %v", m.live)
+	}
 }

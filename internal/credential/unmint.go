@@ -136,7 +136,7 @@ func (l *Leases) unmint(ctx context.Context, taskID string) (time.Duration, erro
 		})
 	}
 	running.Wait()
-	return wait, errors.Join(errs...)
+	return l.mints.soonest(wait, l.now()), errors.Join(errs...)
 }
 
 // due says when a value is to be ended, and how; a time in the future: not yet.
@@ -252,6 +252,18 @@ func (m *mints) delay(id string, now time.Time) {
 	p.after = min(max(firstPause, 2*p.after), lastPause)
 	p.next = now.Add(p.after)
 	m.pauses[id] = p
+}
+
+// soonest is how long it is until a value is tried again, at most wait.
+func (m *mints) soonest(wait time.Duration, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pauses {
+		if d := p.next.Sub(now); d > 0 {
+			wait = min(wait, d)
+		}
+	}
+	return wait
 }
 
 // forget drops what is known of values and credentials that are gone.
