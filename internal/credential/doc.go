@@ -17,9 +17,16 @@
 // placeholder; a lease that had ended with its stage is made again and counted.
 // One that ended for another reason stays ended.
 //
+// Of some kinds a value is minted for each lease: made by a provider from what
+// the vault keeps or from who the run is, kept sealed in a row of its own, renewed
+// before its end, and revoked at the provider when its lease ends. The row is
+// there before the provider is asked and goes when the value is over, so that a
+// process that was killed neither mints twice nor forgets to revoke.
+//
 // A value leaves in one way: Leases.Value, for a lease that is active in that
 // very sandbox. Who asks for it keeps it for Life at most.
 //
-// Not promised: that a value which was lent is forgotten sooner than Life where
+// Not promised: that a provider ends what it made before its time; that what it
+// made while we were killed is known to us; that a value which was lent is forgotten sooner than Life where
 // the machine that has it can't be reached.
 package credential
