@@ -106,7 +106,7 @@ func TestPassing(t *testing.T) {
 	get := func(r *task.Rule) { r.Methods = []string{"GET"} }
 	for name, c := range map[string]struct {
 		u    task.Unknown
-		use  Use
+		use  decide.Use
 		seen string
 		want string // the protocol; "no": denied
 	}{
