@@ -27,6 +27,6 @@
 // very sandbox. Who asks for it keeps it for Life at most.
 //
 // Not promised: that a provider ends what it made before its time; that what it
-// made while we were killed is known to us; that a value which was lent is forgotten sooner than Life where
-// the machine that has it can't be reached.
+// made while we were killed is known to us; that a value which was lent is
+// forgotten sooner than Life where the machine that has it can't be reached.
 package credential

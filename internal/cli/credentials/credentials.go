@@ -77,7 +77,7 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 			}
 			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				var err error
-				if !minted(req.Kind) {
+				if !minted(req.Kind, req.Settings) {
 					if req.Value, err = h.value(ctx, file); err != nil {
 						return err
 					}
@@ -112,8 +112,10 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 }
 
 // minted says whether a kind of credential is made from nothing but who the run
-// is, so that there is no value to read.
-func minted(kind string) bool { return kind == "oidc" || kind == "aws-web-identity" }
+// is, so that there is no value to read: of an exchange where no client is named.
+func minted(kind string, settings map[string]string) bool {
+	return kind == "oidc" || kind == "aws-web-identity" || kind == "token-exchange" && settings["client_id"] == ""
+}
 
 // carrying says how requests carry a credential.
 func carrying(c api.Credential) string {
