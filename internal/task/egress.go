@@ -16,7 +16,8 @@ type EgressRecord struct {
 	Name     string    `json:"name,omitempty"`    // the name asked for; empty for a literal address
 	Address  string    `json:"address,omitempty"` // the literal address, or the one dialled
 	Port     uint16    `json:"port"`
-	Protocol string    `json:"protocol"` // "tcp", "tls", "http", "udp", "dns", "icmp"
+	Inside   uint16    `json:"inside,omitempty"` // the port inside that asked; where a connection outside begins
+	Protocol string    `json:"protocol"`         // "tcp", "tls", "http", "udp", "dns", "icmp"
 	SNI      string    `json:"sni,omitempty"`
 	HostName string    `json:"host,omitempty"` // of an HTTP request
 	Method   string    `json:"method,omitempty"`
