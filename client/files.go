@@ -30,8 +30,8 @@ func (f File) query(pairs ...string) url.Values {
 		q.Set("follow", "true")
 	}
 	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" && pairs[i+1] != "false" {
-			q.Set(pairs[i], pairs[i+1])
+		if value := pairs[i+1]; value != "" && value != "false" { //nolint:gosec // G602: names and values come in twos
+			q.Set(pairs[i], value)
 		}
 	}
 	return q

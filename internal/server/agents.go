@@ -37,8 +37,7 @@ func (s *Server) describeAgents() {
 // checkAgent refuses an agent that can't be run, under the field that is wrong.
 func (s *Server) checkAgent(a task.AgentSpec) error {
 	err := stage.CheckAgent(a, s.need.Harnesses)
-	var f *task.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
 		if field, text, ok := strings.Cut(f.Text, ": "); ok {
 			return problem.Invalid("body."+field, text)
 		}

@@ -25,7 +25,7 @@ const (
 	InfraVault           Reason = "infra.vault"     // the vault's key is lost or another one, or a row of the vault was altered; a person must mend it
 
 	InfraSelfTest   Reason = "infra.self_test"           // a lease's value is not put in place of its placeholder, or comes back: the stage does not begin
-	InfraCredential Reason = "infra.credential_provider" // who mints a credential (a forge, an identity provider, a cloud) does not answer, or answers garbage
+	InfraCredential Reason = "infra.credential_provider" //nolint:gosec // G101: a reason code: who mints a credential (a forge, an identity provider, a cloud) does not answer, or answers garbage
 
 	// Input: the request cannot be carried out as it stands.
 	InputInvalid    Reason = "input.invalid"      // a field is wrong; the text names it

@@ -106,8 +106,7 @@ func TestFilesFromTheCommandLine(t *testing.T) {
 		argv := append([]string{"sandbox", "file"}, strings.Fields(strings.ReplaceAll(args, "ID", box.ID))...)
 		out, err := e.Command(argv...).CombinedOutput()
 		code := 0
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			code = exit.ExitCode()
 		} else if err != nil {
 			t.Fatal(err)

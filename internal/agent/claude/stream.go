@@ -3,6 +3,7 @@ package claude
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/cofferdam/cofferdam/internal/agent"
 	"github.com/cofferdam/cofferdam/internal/stage"
@@ -133,11 +134,11 @@ func plainText(raw json.RawMessage) string {
 		_ = s.UnmarshalJSON(raw) // takes every value
 		return string(s)
 	}
-	text := ""
+	var text strings.Builder
 	for _, p := range parts {
-		text += string(p.Text)
+		text.WriteString(string(p.Text))
 	}
-	return text
+	return text.String()
 }
 
 func (d *dialect) count(u task.ModelUsage, emit func(task.AgentEvent)) {

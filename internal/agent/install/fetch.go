@@ -90,8 +90,7 @@ func (s *Shelf) fetch(ctx context.Context, dir string, p *Package, source catalo
 
 // transfer tells a full disk from a connection that broke.
 func transfer(err error) error {
-	var p *os.PathError
-	if errors.As(err, &p) {
+	if _, ok := errors.AsType[*os.PathError](err); ok {
 		return storage("the package can't be kept", err)
 	}
 	return away(err)
@@ -164,8 +163,7 @@ func (s *Shelf) get(ctx context.Context, address string) (*http.Response, error)
 		return nil, away(err)
 	}
 	resp, err := s.o.Client.Do(req)
-	var refused *task.Failure
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*task.Failure](err); ok {
 		return nil, refused
 	}
 	if err != nil {
@@ -176,7 +174,7 @@ func (s *Shelf) get(ctx context.Context, address string) (*http.Response, error)
 
 // sha512Of takes the sha512 digest out of a subresource integrity string.
 func sha512Of(integrity string) (string, bool) {
-	for _, part := range strings.Fields(integrity) {
+	for part := range strings.FieldsSeq(integrity) {
 		digest, ok := strings.CutPrefix(part, "sha512-")
 		digest, _, _ = strings.Cut(digest, "?")
 		if raw, err := base64.StdEncoding.DecodeString(digest); ok && err == nil && len(raw) == sha512.Size {

@@ -159,8 +159,7 @@ func settle(t *testing.T, s *Shelf, name, version string) Package {
 }
 
 func reason(err error) task.Reason {
-	var f *task.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
 		return f.Reason
 	}
 	return ""

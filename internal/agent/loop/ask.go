@@ -58,8 +58,7 @@ func (r *run) ask(ctx context.Context, t *stage.Turn, request []byte) (Answer, e
 // refusal is the failure of a transport that will not let the request out. What
 // could be otherwise a moment later is not among it.
 func refusal(err error) *task.Failure {
-	var failure *task.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*task.Failure](err); ok {
 		if c := failure.Reason.Class(); c == "policy" || c == "limit" || c == "input" {
 			return failure
 		}
@@ -81,8 +80,7 @@ func troubleOf(err error) *Trouble {
 // finalFailure is what the stage ends with. A transport's own reason says more
 // than ours.
 func finalFailure(t *Trouble, try int, cause error) *task.Failure {
-	var failure *task.Failure
-	if errors.As(cause, &failure) {
+	if failure, ok := errors.AsType[*task.Failure](cause); ok {
 		return failure
 	}
 	text := t.Text

@@ -75,7 +75,7 @@ func parse(c Call) (in input, err error) {
 	var have map[string]json.RawMessage
 	d := json.NewDecoder(bytes.NewReader([]byte(c.Input)))
 	if err := d.Decode(&have); err != nil {
-		return in, fmt.Errorf("the input is not a JSON object: %v; write it again", err)
+		return in, fmt.Errorf("the input is not a JSON object: %w; write it again", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return in, errors.New("the input goes on after its JSON object; write one object")
@@ -90,7 +90,7 @@ next:
 		return in, fmt.Errorf("%s: the tool %s has no such field; it takes %s", short(name, 60), c.Name, strings.Join(known, ", "))
 	}
 	if err := json.Unmarshal([]byte(c.Input), &in); err != nil {
-		return in, fmt.Errorf("the input does not fit the tool: %v", err)
+		return in, fmt.Errorf("the input does not fit the tool: %w", err)
 	}
 	return in, in.check(c.Name)
 }

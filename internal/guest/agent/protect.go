@@ -25,7 +25,7 @@ func keepOwn(caps [2]unix.CapUserData) error {
 	}
 	caps[0].Inheritable, caps[1].Inheritable = 0, 0
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&caps[0])), 0)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&caps[0])), 0) //nolint:gosec // the call takes addresses; both stand on this stack until it returns
 	if errno != 0 {
 		return fmt.Errorf("keep the own capabilities from others: %w", errno)
 	}

@@ -50,7 +50,7 @@ func wantReason(t *testing.T, what string, err error, reason string) {
 	}
 }
 
-func mode(m uint32) *uint32 { return &m }
+func mode(m uint32) *uint32 { return new(m) }
 
 func TestFileWrites(t *testing.T) {
 	p := newPlace(t)

@@ -63,7 +63,7 @@ func FuzzShown(f *testing.F) {
 		if got == "" || len(got) > maxShown+64 && !strings.Contains(got, "/") || !utf8.ValidString(got) || strings.ContainsAny(got, "\x00\x1b \\:\"\n") {
 			t.Errorf("%q: %q", name, got)
 		}
-		for _, part := range strings.Split(got, "/") {
+		for part := range strings.SplitSeq(got, "/") {
 			if part == "" || part == "." || part == ".." {
 				t.Errorf("%q: %q has part %q", name, got, part)
 			}

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -40,10 +41,8 @@ func (d *Driver) UsesAgent(pack string) bool {
 		return true // one of them may be about to
 	}
 	for _, b := range d.boxes {
-		for _, have := range b.spec().Agents {
-			if have == pack {
-				return true
-			}
+		if slices.Contains(b.spec().Agents, pack) {
+			return true
 		}
 	}
 	return false

@@ -64,8 +64,7 @@ func TestSwappedLinks(t *testing.T) {
 		name := []string{"/workspace/f", "/workspace/way/f", "/workspace/way/n", "/workspace/way"}[n/8%4]
 		what, err := attack(t, d, id, name, n)
 		reason := task.ReasonNone
-		var failure *task.Failure
-		if errors.As(err, &failure) {
+		if failure, ok := errors.AsType[*task.Failure](err); ok {
 			reason = failure.Reason
 		}
 		switch reason {

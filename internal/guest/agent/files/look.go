@@ -43,7 +43,7 @@ func describe(dir int, name string) (guest.FileInfo, unix.Stat_t, error) {
 
 func infoOf(name string, stat *unix.Stat_t) guest.FileInfo {
 	info := guest.FileInfo{
-		Name: []byte(name), Size: stat.Size, Mode: stat.Mode & 0o7777, UID: stat.Uid, GID: stat.Gid, Links: uint64(stat.Nlink),
+		Name: []byte(name), Size: stat.Size, Mode: stat.Mode & 0o7777, UID: stat.Uid, GID: stat.Gid, Links: uint64(stat.Nlink), //nolint:unconvert // of 32 bits on other architectures
 		Modified: time.Unix(stat.Mtim.Unix()).UTC(),
 	}
 	if !guest.PlausibleTime(info.Modified) {

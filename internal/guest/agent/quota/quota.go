@@ -30,7 +30,7 @@ func LookMemory() (Memory, error) {
 		return Memory{}, fmt.Errorf("memory: %w", err)
 	}
 	unit := max(uint64(info.Unit), 1)
-	return Memory{Total: uint64(info.Totalram) * unit, Free: uint64(info.Freeram) * unit}, nil
+	return Memory{Total: info.Totalram * unit, Free: info.Freeram * unit}, nil
 }
 
 // The part of the memory that the workload is not to use: the sandbox's own kernel

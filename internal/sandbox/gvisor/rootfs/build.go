@@ -118,7 +118,7 @@ func (s *Store) room(need int64) error {
 func (s *Store) mkfs(ctx context.Context, image, source string) error {
 	program, err := exec.LookPath(s.cfg.Mkfs)
 	if err != nil {
-		return fmt.Errorf("%s is not installed (%v); install the package erofs-utils", s.cfg.Mkfs, err)
+		return fmt.Errorf("%s is not installed (%w); install the package erofs-utils", s.cfg.Mkfs, err)
 	}
 	// Files have whole blocks of their own (noinline_data), since the sandbox's
 	// kernel maps them. No extended attributes: they would only grow it.
