@@ -54,6 +54,7 @@ func deeds() []deed {
 		{name: "node https", script: `node -e 'require("https").get("FAR/https", r => r.pipe(process.stdout))'`, want: []string{"far says GET /https"}, method: "GET", path: "/https"},
 		{name: "python urllib", script: `/usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("FAR/urllib").read(), u.urlopen(u.Request("FAR/urllib2", data=b"x" * 70000)).read())'`,
 			want: []string{"far says GET /urllib", "far says POST /urllib2"}, method: "GET", path: "/urllib"},
+		{name: "ruby", script: `/usr/bin/ruby -rnet/http -ropen-uri -e 'puts URI.open("FAR/ruby").read, Net::HTTP.post(URI("FAR/ruby"), "x" * 70000).body'`, want: []string{"far says GET /ruby\nfar says POST /ruby"}, method: "GET", path: "/ruby"},
 		{name: "java", script: javaScript, want: []string{"client far says GET /jclient", "client far says POST /jclient", "connection far says GET /jconn"}, method: "GET", path: "/jclient"},
 		{name: "websocket", script: socketScript, want: []string{"says echo hello"}, method: "GET", path: "/ws"},
 		{name: "half-closed plain", script: halfScript, want: []string{"slow and whole"}, method: "GET", path: "/slow"},
@@ -111,6 +112,9 @@ func gitDeeds() []deed {
 			want: []string{"one\nclean\n"}, method: "GET", path: "/git/whole.git/info/refs"},
 		{name: "git sha256", script: as + `rm -rf s2; git init -q --object-format=sha256 s2 && cd s2 && echo x >x && git add x && git commit -q -m x && git push -q FAR/git/sha256.git HEAD:refs/heads/$(cat /etc/machine-id) && git ls-remote FAR/git/sha256.git | cut -f1 | head -n 1 | tr -d '\n' | wc -c`,
 			want: []string{"64"}, method: "POST", path: "/git/sha256.git/git-receive-pack"},
+		{name: "git lfs", script: as + `git lfs install --skip-repo >/dev/null && rm -rf l1 l2 && git init -q -b $(cat /etc/machine-id) l1 && cd l1 && git lfs track '*.bin' >/dev/null && head -c 5000000 /dev/urandom >big.bin && git add -A && git commit -q -m big && git push -q FAR/git/large.git HEAD 2>&1 && cd .. &&
+git clone -q -b $(cat /etc/machine-id) FAR/git/large.git l2 && cmp l1/big.bin l2/big.bin && git -C l2 cat-file -p HEAD:big.bin | head -n 1 && git -C l2 lfs ls-files | grep -c big.bin && cd l2 && git remote remove origin && rm -rf .git/lfs big.bin && GIT_LFS_SKIP_SMUDGE=1 git checkout -q big.bin && wc -c <big.bin && git -c lfs.url=FAR/git/large.git/info/lfs lfs pull && cmp big.bin ../l1/big.bin && echo pulled`,
+			want: []string{"version https://git-lfs.github.com/spec/v1\n1\n132\npulled\n"}, method: "POST", path: "/git/large.git/info/lfs/objects/batch"},
 		{name: "git scp address", script: as + `git config --global url.FAR/git/.insteadOf git@forge.test: && git clone -q git@forge.test:part.git scp && cat scp/part.txt`,
 			want: []string{"part\n"}, method: "POST", path: "/git/part.git/git-upload-pack"},
 	}

@@ -199,6 +199,8 @@ func tools() []tool {
 			"npm has true", "registry.npmjs.org", "/is-number"},
 		{"pnpm", `npm install -g --prefix ~/.local --no-audit --no-fund --loglevel=error pnpm@9.15.9 && PATH=~/.local/bin:$PATH && mkdir p && cd p && pnpm init >/dev/null && pnpm add --reporter=append-only is-odd@3.0.1 && node -e 'console.log("pnpm has", require("is-odd")(5))'`,
 			"pnpm has true", "registry.npmjs.org", "/is-odd"},
+		{"deno", `npm install --prefix d --no-audit --no-fund --loglevel=error deno@2.9.6 && d/node_modules/.bin/deno eval 'const r = await fetch("https://registry.npmjs.org/is-number/7.0.0"); console.log("deno has", (await r.json()).version)'`,
+			"deno has 7.0.0", "registry.npmjs.org", "/is-number/7.0.0"},
 		{"npx", `npm_config_audit=false npx -y semver@7.6.3 -i minor 1.2.3 && echo npx has it`, "1.3.0\n", "registry.npmjs.org", "/semver"},
 		{"pip", `/usr/bin/python3 -m pip install -q --disable-pip-version-check --break-system-packages --user requests==2.32.4 uv && /usr/bin/python3 -c 'import requests; print("pip has", requests.__version__)'`,
 			"pip has 2.32.4", "pypi.org", "/simple/requests/"},
@@ -211,9 +213,11 @@ func tools() []tool {
 		// The sums are asked for too: no go.sum is given.
 		{"go", `mkdir g && cd g && export GOTOOLCHAIN=local GOFLAGS=-modcacherw && go mod init x 2>/dev/null && go get github.com/google/uuid@v1.6.0 && grep -c '^github.com/google/uuid v1.6.0 h1:NIvaJDMOsjHA8n1jAhLSgzrAzy1Hgr+hNrb57e+94F0=' go.sum && echo go has it`,
 			"go has it", "proxy.golang.org", "/github.com/google/uuid/@v/v1.6.0"},
-		// Cargo alone, as its own distribution has it: what it fetches needs no compiler.
-		{"cargo", `curl -sSf https://static.rust-lang.org/dist/cargo-1.95.0-x86_64-unknown-linux-gnu.tar.gz | tar xz --strip-components=3 cargo-1.95.0-x86_64-unknown-linux-gnu/cargo/bin/cargo && mkdir -p c/src && cp cargo c/ && cd c && printf '[package]\nname="x"\nversion="0.1.0"\n[dependencies]\nitoa="=1.0.11"\n' >Cargo.toml && touch src/lib.rs && ./cargo vendor -q >/dev/null && grep '^version' vendor/itoa/Cargo.toml && echo cargo has it`,
-			"cargo has it", "index.crates.io", "/it/oa/itoa"},
+		// Cargo alone, as its own distribution has it: what it fetched is compiled by
+		// Debian's, which is older than the registry's protocol.
+		{"cargo", `curl -sSf https://static.rust-lang.org/dist/cargo-1.95.0-x86_64-unknown-linux-gnu.tar.gz | tar xz --strip-components=3 cargo-1.95.0-x86_64-unknown-linux-gnu/cargo/bin/cargo && mkdir -p c/src c/.cargo && cp cargo c/ && cd c && printf '[package]\nname="x"\nversion="0.1.0"\n[dependencies]\nitoa="=1.0.11"\n' >Cargo.toml &&
+echo 'fn main() { println!("cargo has {}", itoa::Buffer::new().format(42u64)); }' >src/main.rs && ./cargo vendor -q >/dev/null && printf '[source.crates-io]\nreplace-with="v"\n[source.v]\ndirectory="vendor"\n' >.cargo/config.toml && rm Cargo.lock && /usr/bin/cargo run -q --offline`,
+			"cargo has 42", "index.crates.io", "/it/oa/itoa"},
 		{"mvn", `mkdir m && cd m && printf '<project><modelVersion>4.0.0</modelVersion><parent><groupId>org.sonatype.oss</groupId><artifactId>oss-parent</artifactId><version>7</version></parent><groupId>x</groupId><artifactId>x</artifactId><version>1</version><packaging>pom</packaging></project>' >pom.xml && mvn -B validate 2>&1 | tail -n 20; ls ~/.m2/repository/org/sonatype/oss/oss-parent/7/oss-parent-7.pom && echo mvn has it`,
 			"mvn has it", "repo.maven.apache.org", "/maven2/org/sonatype/oss/oss-parent/7/oss-parent-7.pom"},
 		{"apt http", aptScript("http"), "apt has it", "deb.debian.org", "/debian/dists/bookworm-updates/"},

@@ -31,6 +31,7 @@ type far struct {
 	pin         string // of its certificate's key, as curl has it
 	git         string // the folder that is served beneath /git/
 	release     chan struct{}
+	lfs         *largeFiles
 
 	mu   sync.Mutex
 	seen []sawn
@@ -60,6 +61,10 @@ func serveFar(t *testing.T, authority *egresstest.Far) *far {
 		Path: backend, Root: "/git",
 		Env: []string{"GIT_PROJECT_ROOT=" + f.git, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=agent", "GIT_CONFIG_NOSYSTEM=1"},
 	})
+	f.lfs = &largeFiles{objects: map[string][]byte{}}
+	mux.HandleFunc("/git/large.git/info/lfs/objects/batch", f.lfs.batch)
+	mux.HandleFunc("/git/large.git/info/lfs/", http.NotFound) // no locks
+	mux.HandleFunc("/git/large.git/objects-of-lfs/", f.lfs.object)
 	mux.HandleFunc("/ws", webSocket)
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
 		// Answered once another request says so, if this one is still wanted.
@@ -73,6 +78,7 @@ func serveFar(t *testing.T, authority *egresstest.Far) *far {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "far says %s %s\n", r.Method, r.URL.Path) })
 	secure, plain := listen(t), listen(t)
 	f.port, f.plain = secure.Addr().(*net.TCPAddr).Port, plain.Addr().(*net.TCPAddr).Port
+	f.lfs.at = f.fill("FAR/git/large.git/objects-of-lfs/")
 	egresstest.Serve(t, secure, cert, true, f.noting(mux))
 	server := &http.Server{Handler: f.noting(mux)}
 	go func() { _ = server.Serve(plain) }()
@@ -175,7 +181,8 @@ func (f *far) repositories(t *testing.T) {
 	git(t, whole, "commit", "-q", "-a", "-m", "submodule")
 	git(t, whole, "push", "-q", filepath.Join(f.git, "whole.git"), "HEAD:main")
 	git(t, f.git, "init", "-q", "--bare", "--object-format=sha256", "sha256.git")
-	for _, name := range []string{"whole", "part", "sha256"} {
+	git(t, f.git, "init", "-q", "--bare", "large.git")
+	for _, name := range []string{"whole", "part", "sha256", "large"} {
 		dir := filepath.Join(f.git, name+".git")
 		git(t, dir, "config", "http.receivepack", "true")
 		git(t, dir, "config", "uploadpack.allowFilter", "true")

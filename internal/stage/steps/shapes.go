@@ -54,7 +54,7 @@ func (r *run) shapes(ctx context.Context) (shapes, error) {
 		}
 	}
 	if s.lfs > 0 {
-		r.note(fmt.Sprintf("%d files of Git LFS are pointers (%s); their contents are not fetched", s.lfs, flagLFS))
+		r.note(fmt.Sprintf("%d files of Git LFS are pointers (%s); where they are needed, setup can get them with `git -c lfs.url=https://HOST/REPO.git/info/lfs lfs pull`", s.lfs, flagLFS))
 	}
 	if s.missing > 0 {
 		r.note(fmt.Sprintf("%d submodules are empty (%s): they have no https URL, or checkout may not reach it; allow it in the policy's checkout.network", s.missing, flagMissing))
