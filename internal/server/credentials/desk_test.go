@@ -290,3 +290,37 @@ func valueNowhere(t *testing.T, dir string) {
 		t.Errorf("looked into %d files, %v", files, err)
 	}
 }
+
+// gives answers with one value, whatever is asked for.
+type gives struct {
+	Leases
+	given task.Given
+	err   error
+}
+
+func (g gives) Value(context.Context, string, string) (task.Given, error) { return g.given, g.err }
+
+// What is minted is kept for what is left of it, and what is for one request not
+// at all; a provider that fails is told as that.
+func TestLendTellsHowLongItMayBeKept(t *testing.T) {
+	r := newRig(t)
+	gateway := who("worker", identity.Gateway)
+	for _, c := range []struct {
+		given   task.Given
+		err     error
+		seconds int
+		once    bool
+		want    task.Reason
+	}{
+		{given: task.Given{Value: task.NewSecret(value), Keep: time.Hour}, seconds: 60},
+		{given: task.Given{Value: task.NewSecret(value), Keep: 17 * time.Second}, seconds: 17},
+		{given: task.Given{Value: task.NewSecret(value), Once: true}, once: true},
+		{err: task.Fail(task.InfraCredential, "down", nil), want: task.InfraCredential},
+	} {
+		r.desk.Leases = gives{r.lent, c.given, c.err}
+		a, err := r.desk.Lend(t.Context(), gateway, api.LendRequest{Sandbox: box, Lease: "l-aaaaaaaaaaaaaaaa"})
+		if reason(err) != c.want || a.Seconds != c.seconds || a.Once != c.once || err == nil && a.Value != value {
+			t.Errorf("%+v: %+v, %v", c.given, a, err)
+		}
+	}
+}
