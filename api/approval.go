@@ -106,10 +106,10 @@ type DecisionEnd struct {
 
 // AskRequest is a gateway's question about a connection that waits.
 type AskRequest struct {
-	Sandbox  string `json:"sandbox" maxLength:"64"`
-	Use      string `json:"use" maxLength:"128" doc:"Names the connection."`
-	Approval string `json:"approval,omitempty" maxLength:"64" doc:"The entry that an earlier turn gave."`
-	EgressAsk
+	Sandbox  string    `json:"sandbox" maxLength:"64"`
+	Use      string    `json:"use" maxLength:"128" doc:"Names the connection."`
+	Approval string    `json:"approval,omitempty" maxLength:"64" doc:"The entry that an earlier turn gave."`
+	Egress   EgressAsk `json:"egress"`
 }
 
 // AskAnswer is one turn of such a question.

@@ -60,10 +60,10 @@ func New(o Options) (*Asker, error) {
 // turn is one turn of a question, and what it came to.
 type (
 	turn struct {
-		Sandbox  string `json:"sandbox"`
-		Use      string `json:"use"`
-		Approval string `json:"approval,omitempty"`
-		task.EgressAsk
+		Sandbox  string         `json:"sandbox"`
+		Use      string         `json:"use"`
+		Approval string         `json:"approval,omitempty"`
+		Egress   task.EgressAsk `json:"egress"`
 	}
 	outcome struct {
 		State    string      `json:"state"`
@@ -79,7 +79,7 @@ type (
 func (a *Asker) Ask(ctx context.Context, h task.Held) (task.HeldAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, mostTurns+a.wait)
 	defer cancel()
-	t := turn{Sandbox: h.Sandbox, Use: h.Use, EgressAsk: h.EgressAsk}
+	t := turn{Sandbox: h.Sandbox, Use: h.Use, Egress: h.EgressAsk}
 	away, pause := time.Time{}, firstPause
 	for {
 		o, err := a.take(ctx, t)

@@ -75,7 +75,7 @@ func TestTurns(t *testing.T) {
 	var n atomic.Int64
 	a := serve(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
 		var got turn
-		if json.NewDecoder(r.Body).Decode(&got) != nil || got.EgressAsk != question.EgressAsk || got.Use != "u1" || r.Header.Get("Authorization") != "Bearer cfd_x" {
+		if json.NewDecoder(r.Body).Decode(&got) != nil || got.Egress != question.EgressAsk || got.Use != "u1" || r.Header.Get("Authorization") != "Bearer cfd_x" {
 			t.Errorf("asked %+v", got)
 		}
 		switch n.Add(1) {

@@ -147,7 +147,7 @@ func (d *Desk) get(ctx context.Context, in *idPath) (*approvalOutput, error) {
 }
 
 type decideInput struct {
-	idPath
+	ID   string `path:"id" maxLength:"64"`
 	Body api.ApprovalAnswer
 }
 
@@ -219,7 +219,7 @@ func (d *Desk) ask(ctx context.Context, in *askInput) (*askOutput, error) {
 	case err != nil:
 		return nil, task.Fail(task.InfraControlAway, "which machine has the sandbox can't be known at this moment", err)
 	}
-	a, err := d.Connections.Ask(ctx, task.Held{Sandbox: r.Sandbox, Use: r.Use, EgressAsk: task.EgressAsk(r.EgressAsk)}, r.Approval, turn)
+	a, err := d.Connections.Ask(ctx, task.Held{Sandbox: r.Sandbox, Use: r.Use, EgressAsk: task.EgressAsk(r.Egress)}, r.Approval, turn)
 	if err != nil {
 		return nil, err
 	}
