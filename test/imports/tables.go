@@ -88,7 +88,7 @@ func Programs() map[string]Program {
 	return map[string]Program{
 		"cofferdam": {Not: append([]string{
 			"internal/server", "internal/store", "internal/stage", "internal/sandbox", "internal/guest", "internal/egress",
-			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv", "internal/credential",
+			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv", "internal/credential", "internal/approval",
 		}, vendors...)},
 		"cofferdamd": {Not: []string{
 			"gvisor.dev", "internal/sandbox/gvisor", "internal/sandbox/ledger", "internal/guest", "internal/egress/netstack", "internal/egress/keeper", "internal/egress/handover", "internal/egress/authority", "internal/egress/names", "internal/egress/record", "internal/egress/splice", "internal/egress/lender", "internal/worker",
@@ -96,12 +96,12 @@ func Programs() map[string]Program {
 		}},
 		"cofferdam-worker": {Not: []string{
 			"internal/agent/loop", "internal/agent/modeltest",
-			"internal/action", "internal/credential", "internal/store", "internal/policy", "internal/audit", "internal/output", "internal/stage",
+			"internal/action", "internal/approval", "internal/credential", "internal/store", "internal/policy", "internal/audit", "internal/output", "internal/stage",
 			"internal/server", "internal/identity", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
 		}},
 		"cofferdam-gateway": {Not: []string{
 			"internal/policy/presets", "internal/policy/vercel", "go.yaml.in/yaml/v4",
-			"internal/sandbox/gvisor", "internal/guest", "internal/store", "internal/stage", "internal/server", "internal/audit", "internal/output", "internal/credential",
+			"internal/sandbox/gvisor", "internal/guest", "internal/store", "internal/stage", "internal/server", "internal/audit", "internal/output", "internal/credential", "internal/approval",
 			"internal/fleet", "internal/worker", "internal/cli", "internal/testenv", "go.temporal.io", "modernc.org", "client", "api",
 		}},
 		"cofferdam-guest": {Not: []string{
@@ -111,7 +111,7 @@ func Programs() map[string]Program {
 		}},
 		// Of ours only the sink that tells what was refused on protected files.
 		"runsc": {Not: []string{
-			"internal/agent", "internal/audit", "internal/boot", "internal/cli", "internal/credential", "internal/egress", "internal/fleet", "internal/guest",
+			"internal/agent", "internal/approval", "internal/audit", "internal/boot", "internal/cli", "internal/credential", "internal/egress", "internal/fleet", "internal/guest",
 			"internal/identity", "internal/output", "internal/policy", "internal/sandbox/ledger", "internal/server", "internal/stage", "internal/store",
 			"internal/supervise", "internal/testenv", "internal/worker", "api", "client",
 		}},
