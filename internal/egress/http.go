@@ -17,9 +17,11 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/cofferdam/cofferdam/internal/egress/answer"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/strict"
 	"github.com/cofferdam/cofferdam/internal/task"
+	"github.com/cofferdam/cofferdam/internal/task/mask"
 )
 
 const (
@@ -243,12 +245,38 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &countedBody{ReadCloser: r.Body, n: &e.out}
 	}
-	e.proxy(loan).ServeHTTP(&countedWriter{ResponseWriter: w, n: &e.in}, r)
+	e.answer(loan, &countedWriter{ResponseWriter: w, n: &e.in}, r)
+}
+
+// answer sends the request on and gives its answer, in which nothing is left of
+// what is lent to the sandbox.
+func (e *exchange) answer(loan outbound.Loan, w http.ResponseWriter, r *http.Request) {
+	var others []task.Secret
+	if h, ok := e.exchanges.connection.way.gateway.options.Lender.(holder); ok && e.pass.Lease() != "" {
+		others = h.Held(e.exchanges.gate.Grant.Sandbox)
+	}
+	m := loan.Masker(others...)
+	if m == nil {
+		e.proxy(loan, nil).ServeHTTP(w, r)
+		return
+	}
+	masked := answer.NewWriter(w, m)
+	defer masked.Abandon() // where the answer broke off
+	e.proxy(loan, m).ServeHTTP(masked, r)
+	if err := masked.Finish(); err != nil {
+		panic(http.ErrAbortHandler) // as the proxy does when its client is gone
+	}
+}
+
+// holder is a Lender that knows what it has lent.
+type holder interface {
+	// Held are the values that are held for a sandbox.
+	Held(sandbox string) []task.Secret
 }
 
 // proxy sends one request on. The lent value is put into what goes out after
 // everything that a client may have taken off it.
-func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
+func (e *exchange) proxy(loan outbound.Loan, m *mask.Masker) *httputil.ReverseProxy {
 	x := e.exchanges
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -280,6 +308,12 @@ func (e *exchange) proxy(loan outbound.Loan) *httputil.ReverseProxy {
 			}
 			if err := loan.Returned(res); err != nil {
 				return err
+			}
+			if err := answer.Readable(m, res); err != nil {
+				return err
+			}
+			if conn, ok := res.Body.(io.ReadWriteCloser); ok && m != nil {
+				res.Body = answer.Switched(conn, m)
 			}
 			if !x.h2 && len(res.Trailer) > 0 {
 				res.Header.Del("Content-Length") // in HTTP/1 only chunks have trailers

@@ -275,6 +275,19 @@ func (l *Lender) Granted(grant task.Grant) {
 // detached.
 func (l *Lender) Forget(sandbox string) { l.drop(sandbox, nil) }
 
+// Held are the values that are held for a sandbox at this moment.
+func (l *Lender) Held(sandbox string) []task.Secret {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []task.Secret
+	for key, e := range l.held {
+		if e.value != nil && strings.HasPrefix(key, sandbox+"/") {
+			out = append(out, task.NewSecret(string(e.value)))
+		}
+	}
+	return out
+}
+
 func (l *Lender) drop(sandbox string, kept map[string]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -197,7 +197,9 @@ func TestAWSAnswers(t *testing.T) {
 		t.Errorf("%v %v", res.Header, err)
 	}
 	res.Body, res.Header = io.NopCloser(strings.NewReader("<Id>ASIAIOSFODNN7REALKEY</Id><T>"+token+"</T>wJalrXUtnFEMI/K7MDENG/bPxRfiCYREALVALUE0")), http.Header{"X-Echo": {token}}
-	loan.answered(res)
+	if err := loan.answered(res); err != nil {
+		t.Fatal(err)
+	}
 	if text, err := io.ReadAll(res.Body); err != nil || strings.Contains(string(text)+res.Header.Get("X-Echo"), "REAL") {
 		t.Errorf("%s %v %v", text, res.Header, err)
 	}

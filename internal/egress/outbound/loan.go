@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,9 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/egress/answer"
 	"github.com/cofferdam/cofferdam/internal/task"
+	"github.com/cofferdam/cofferdam/internal/task/mask"
 )
 
 // mark stands for a value that is taken out of what a far side sent back.
@@ -31,6 +31,7 @@ func (l Loan) Apply(out *http.Request) error {
 	if l.carrier == nil {
 		return nil
 	}
+	answer.Ask(out.Header)
 	if c, ok := l.carrier.(signer); ok && l.signed != nil {
 		return c.sign(l.signed, l.value, out)
 	}
@@ -81,76 +82,28 @@ func (l Loan) Quiet(err error) error {
 	return errFar
 }
 
-// answered takes the value out of an answer, so that a far side which repeats it
-// does not bring it into what is kept of the conversation. Other spellings of it,
-// encoded ones for example, are not found.
-func (l Loan) answered(res *http.Response) {
+// Masker finds the lent value, and the others, in what answers the request; nil
+// when nothing was lent.
+func (l Loan) Masker(others ...Secret) *mask.Masker {
 	if l.value.Empty() {
-		return
+		return nil
 	}
-	for _, text := range l.texts() {
-		for name, values := range res.Header {
-			for i, v := range values {
-				values[i] = strings.ReplaceAll(v, text, mark)
-			}
-			if strings.Contains(strings.ToLower(name), strings.ToLower(text)) {
-				delete(res.Header, name)
-			}
-		}
-		res.Status = strings.ReplaceAll(res.Status, text, mark)
-		res.Body = &scrubbed{ReadCloser: res.Body, value: []byte(text)}
+	return mask.New(append(others, l.value)...)
+}
+
+// answered takes the value out of an answer, so that a far side which repeats it
+// does not bring it into what is kept of the conversation. An error means that
+// the answer must not be given.
+func (l Loan) answered(res *http.Response) error {
+	m := l.Masker()
+	if m == nil {
+		return nil
 	}
+	if err := answer.Readable(m, res); err != nil {
+		return err
+	}
+	res.Body = mask.NewReader(res.Body, m, mask.Options{})
 	res.ContentLength = -1
 	res.Header.Del("Content-Length")
-}
-
-// texts are what of the value a far side may be sent, and so repeat.
-func (l Loan) texts() []string {
-	if l.lease != nil && kindOf(l.lease) == task.KindAWS {
-		return parts(l.value.Reveal())
-	}
-	return []string{l.value.Reveal()}
-}
-
-// scrubbed is a body in which a mark stands for each value. What comes is given
-// at once, but for an end that may be the beginning of the value.
-type scrubbed struct {
-	io.ReadCloser
-	value []byte
-	ready []byte // looked at
-	held  []byte // may be the beginning of the value
-	err   error
-}
-
-// Read gives what holds no value.
-func (s *scrubbed) Read(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	for len(s.ready) == 0 {
-		if s.err != nil {
-			return 0, s.err
-		}
-		buf := make([]byte, min(max(len(b), 512), 32<<10))
-		n, err := s.ReadCloser.Read(buf)
-		all := bytes.ReplaceAll(append(s.held, buf[:n]...), s.value, []byte(mark))
-		keep := 0
-		if s.err = err; err == nil {
-			keep = s.begun(all)
-		}
-		s.ready, s.held = all[:len(all)-keep], bytes.Clone(all[len(all)-keep:])
-	}
-	n := copy(b, s.ready)
-	s.ready = s.ready[n:]
-	return n, nil
-}
-
-// begun is how many bytes at the end are the beginning of the value.
-func (s *scrubbed) begun(b []byte) int {
-	for n := min(len(s.value)-1, len(b)); n > 0; n-- {
-		if bytes.HasSuffix(b, s.value[:n]) {
-			return n
-		}
-	}
-	return 0
+	return nil
 }

@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,54 +9,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/egresstest"
 	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-func TestScrubbed(t *testing.T) {
-	const value = "abcabcabd"
-	for text, want := range map[string]string{
-		"":                                     "",
-		"abcabcabd":                            mark,
-		"x abcabcabcabd y":                     "x abc" + mark + " y",
-		"abcabcabdabcabcabd":                   mark + mark,
-		"abcabcab":                             "abcabcab",
-		"data: {}\n\nabcabcabX":                "data: {}\n\nabcabcabX",
-		strings.Repeat("abcabcabd-", 5000):     strings.Repeat(mark+"-", 5000),
-		strings.Repeat("y", 70_000) + "abcabc": strings.Repeat("y", 70_000) + "abcabc",
-	} {
-		for name, from := range map[string]io.Reader{
-			"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "data with its end": iotest.DataErrReader(strings.NewReader(text)),
-		} {
-			got, err := io.ReadAll(iotest.HalfReader(&scrubbed{ReadCloser: io.NopCloser(from), value: []byte(value)}))
-			if string(got) != want || err != nil {
-				t.Errorf("%.40q, %s: %.60q, %v", text, name, got, err)
-			}
-		}
-	}
-	failed := &scrubbed{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("abcab"), iotest.ErrReader(io.ErrUnexpectedEOF))), value: []byte(value)}
-	if got, err := io.ReadAll(failed); string(got) != "abcab" || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("one that breaks off: %q, %v", got, err)
-	}
-}
-
-// An event that is whole arrives at once: only what may be the value waits.
-func TestScrubbedDoesNotWait(t *testing.T) {
-	r, w := io.Pipe()
-	s := &scrubbed{ReadCloser: r, value: []byte("sk-secret")}
-	defer s.Close()
-	for _, event := range []string{"data: one\n\n", "data: sk-two\n\n"} {
-		go func() { _, _ = io.WriteString(w, event) }()
-		got := make([]byte, len(event))
-		if _, err := io.ReadFull(s, got); string(got) != event || err != nil {
-			t.Fatalf("%q, %v", got, err)
-		}
-	}
-}
 
 // A far side that repeats the key it was sent, wherever it can: nothing that the
 // transport gives back or records has it.

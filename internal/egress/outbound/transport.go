@@ -103,8 +103,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		e.end(res.StatusCode, task.EgressUnreachable)
 		return nil, e.failure(task.EgressUnreachable, errors.Join(err, res.Body.Close()))
 	}
-	res.Body = &answer{ReadCloser: res.Body, exchange: e}
-	e.loan.answered(res)
+	res.Body = &counted{ReadCloser: res.Body, exchange: e}
+	if err := e.loan.answered(res); err != nil {
+		e.end(res.StatusCode, task.PolicyCredential)
+		return nil, e.failure(task.PolicyCredential, errors.Join(err, res.Body.Close()))
+	}
 	return res, nil
 }
 
@@ -317,13 +320,13 @@ func (q *question) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// answer is a response's body while it is counted; its end ends the request.
-type answer struct {
+// counted is a response's body while it is counted; its end ends the request.
+type counted struct {
 	io.ReadCloser
 	exchange *exchange
 }
 
-func (a *answer) Read(b []byte) (int, error) {
+func (a *counted) Read(b []byte) (int, error) {
 	n, err := a.ReadCloser.Read(b)
 	a.exchange.in.Add(int64(n))
 	if err == io.EOF { //nolint:errorlint // a body ends with itself
@@ -336,7 +339,7 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, a.exchange.loan.Quiet(err)
 }
 
-func (a *answer) Close() error {
+func (a *counted) Close() error {
 	err := a.ReadCloser.Close()
 	a.exchange.end(a.exchange.status, task.ReasonNone)
 	return err

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress/answer"
 	"github.com/cofferdam/cofferdam/internal/egress/sigv4"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -78,8 +79,13 @@ func Fault(err error) task.Reason {
 }
 
 // Why says what was wrong with a request that was broken off while it was being
-// sent, for the program inside; empty where nothing was.
+// sent, or with an answer that can't be given, for the program inside; empty where
+// nothing was.
 func Why(err error) string {
+	var unreadable *answer.Unreadable
+	if errors.As(err, &unreadable) {
+		return unreadable.Error()
+	}
 	var refusal *sigv4.Refusal
 	if errors.As(err, &refusal) {
 		return refusal.Error()

@@ -346,6 +346,23 @@ func (m *Masker) Found(b []byte) bool {
 	return found
 }
 
+// Names says whether a value stands in text whatever the case of its letters, as
+// in the name of a header field.
+func (m *Masker) Names(text string) bool {
+	if m == nil {
+		return false
+	}
+	text = strings.ToLower(text)
+	for _, list := range m.words {
+		for _, w := range list {
+			if w.alike != base64ish && strings.Contains(text, strings.ToLower(w.text)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Seal puts "[sealed]" in place of each word.
 func (m *Masker) Seal(text string) string { return m.whole(text, false) }
 
