@@ -78,6 +78,7 @@ func Rooms() map[string]Room {
 		"internal/server/problem":             {Rooms: []string{"api", task}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
 		"internal/server":                     {Rooms: []string{"api", task, sandbox, stage, "internal/identity", "internal/fleet", "internal/output/glob"}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
 		"internal/cli":                        {Rooms: []string{"api", "client", "internal/audit", "internal/supervise"}, Foreign: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "charm.land/lipgloss/v2", "golang.org/x/term", "golang.org/x/sys"}},
+		"internal/server/approvals":           {Rooms: []string{"api", task, "internal/identity", "internal/approval", "internal/server/operation", "internal/server/translate"}},
 		"internal/supervise":                  {Foreign: []string{"golang.org/x/sys"}},
 		"internal/testenv":                    {Rooms: []string{"api", "client"}, Any: true},
 	}
