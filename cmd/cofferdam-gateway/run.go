@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/cofferdam/cofferdam/internal/egress/service"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/cofferdam/cofferdam/internal/boot"
@@ -118,7 +120,7 @@ func Run(ctx context.Context, args []string, _, stderr io.Writer) error {
 		return err
 	}
 	id := boot.NewID()
-	service := egress.NewService(id, []uint32{0, uint32(os.Geteuid())}, log)
+	service := service.New(id, []uint32{0, uint32(os.Geteuid())}, log)
 	o := egress.Options{
 		Resolver: resolver, Guard: guard.New(f.protect, nil), Roots: roots, Trust: trust, Records: records,
 		SealKey: key, Log: log, Stored: service.Stored, Broken: service.Broken,

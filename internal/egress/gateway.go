@@ -88,7 +88,7 @@ type Gateway struct {
 	options Options
 	pump    splice.Pump
 	relend  time.Duration // between questions whether a session's lease lasts
-	dial    dialer // outbound.Dial
+	dial    dialer        // outbound.Dial
 
 	mu     sync.Mutex
 	ways   map[string]*way

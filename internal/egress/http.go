@@ -19,6 +19,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/egress/answer"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
+	"github.com/cofferdam/cofferdam/internal/egress/refusal"
 	"github.com/cofferdam/cofferdam/internal/egress/strict"
 	"github.com/cofferdam/cofferdam/internal/task"
 	"github.com/cofferdam/cofferdam/internal/task/mask"
@@ -167,7 +168,7 @@ func (x *exchanges) refuse(w http.ResponseWriter, r *http.Request, n int64, d ta
 			w.Header().Set("Connection", "close")
 		}
 	}
-	x.connection.writeProblem(w, problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path, Hint: why})
+	x.connection.writeProblem(w, refusal.Problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path, Hint: why})
 }
 
 // clip bounds what a client chose and a record repeats.
@@ -224,7 +225,7 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	if x.gate.Inspect {
 		if err := c.way.records.Append(e.record); err != nil {
 			c.way.log.Error("decision log", "error", err)
-			c.writeProblem(w, problem{Code: task.InfraStorage})
+			c.writeProblem(w, refusal.Problem{Code: task.InfraStorage})
 			return
 		}
 		defer e.end()
@@ -232,7 +233,7 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	loan, reason := x.gate.Lend(r.Context(), c.way.gateway.options.Lender, e.pass)
 	if reason != task.ReasonNone {
 		e.reason = reason
-		c.writeProblem(w, problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path})
+		c.writeProblem(w, refusal.Problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path})
 		return
 	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") {
@@ -325,7 +326,7 @@ func (e *exchange) proxy(loan outbound.Loan, m *mask.Masker) *httputil.ReversePr
 			if e.reason = outbound.Fault(err); e.unfit != nil {
 				e.reason = task.PolicyCredential
 			}
-			x.connection.writeProblem(w, problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path, Hint: outbound.Why(err)})
+			x.connection.writeProblem(w, refusal.Problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path, Hint: outbound.Why(err)})
 		},
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
+	"github.com/cofferdam/cofferdam/internal/egress/serving"
 	"github.com/cofferdam/cofferdam/internal/egress/strict"
 )
 
 // targeted is a connection that knows what it was allowed for.
 type targeted struct {
-	*noticed
+	*serving.Noticed
 	target string
 }
 
@@ -51,8 +52,8 @@ func (c *connection) intercept(conn *prefixed) {
 }
 
 // endTLS ends the client's TLS here.
-func (c *connection) endTLS(conn *prefixed) (*noticed, *tls.Conn, error) {
-	notice := newNoticed(conn)
+func (c *connection) endTLS(conn *prefixed) (*serving.Noticed, *tls.Conn, error) {
+	notice := serving.Notice(conn)
 	server := tls.Server(&targeted{notice, c.target()}, c.way.inside)
 	conn.SetDeadline(time.Now().Add(openingWait))
 	if err := server.HandshakeContext(c.ctx); err != nil {
@@ -72,13 +73,13 @@ func (c *connection) servePlain(conn *prefixed) {
 	c.mu.Lock()
 	far := url.URL{Scheme: "http", Host: c.dialled.String()}
 	c.mu.Unlock()
-	notice := newNoticed(conn)
+	notice := serving.Notice(conn)
 	c.exchanges(wire, far, notice, notice, false)
 }
 
 // exchanges serves the requests of a connection until it ends and all of them
 // have.
-func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Conn, notice *noticed, h2 bool) {
+func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Conn, notice *serving.Noticed, h2 bool) {
 	x := &exchanges{
 		connection: c, wire: wire, far: far, h2: h2,
 		gate: outbound.Gate{
@@ -90,7 +91,7 @@ func (c *connection) exchanges(wire http.RoundTripper, far url.URL, conn net.Con
 }
 
 // serveExchanges has h answer the requests of a connection until it ends.
-func (c *connection) serveExchanges(x *exchanges, h http.Handler, conn net.Conn, notice *noticed) {
+func (c *connection) serveExchanges(x *exchanges, h http.Handler, conn net.Conn, notice *serving.Noticed) {
 	c.mu.Lock()
 	c.protocol = "http"
 	c.mu.Unlock()
@@ -103,11 +104,11 @@ func (c *connection) serveExchanges(x *exchanges, h http.Handler, conn net.Conn,
 		}
 		conn = x.screen
 	}
-	b := boundsOf(c.grow)
+	b := serving.BoundsOf(c.grow)
 	if !x.h2 {
-		b.header = headerMax // there is one request at a time
+		b.Header = serving.HeaderMax // there is one request at a time
 	}
-	serveOne(c.ctx, conn, notice, requestWait, b, h)
+	serving.One(c.ctx, conn, notice, requestWait, b, h)
 	c.cancel()
 	x.running.Wait()
 }

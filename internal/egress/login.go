@@ -12,11 +12,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/postgres"
+	"github.com/cofferdam/cofferdam/internal/egress/refusal"
 	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -106,9 +108,10 @@ func (c *connection) logIn(r *netstack.Request) {
 
 // session is one that was logged in to.
 type session struct {
-	far   *tls.Conn
-	key   postgres.Key // that the program inside has of it
-	lease *task.Lease
+	far    *tls.Conn
+	key    postgres.Key      // that the program inside has of it
+	server *postgres.Session // what the key stands for; nil: nothing
+	lease  *task.Lease
 }
 
 // session has the program inside log in, and logs in outside.
@@ -142,7 +145,8 @@ func (c *connection) session(g *postgres.Guest) (session, error) {
 		c.mu.Lock()
 		at := c.dialled
 		c.mu.Unlock()
-		s.key = c.way.logins.keys.Add(postgres.Session{Name: c.target(), At: at, Key: *greeting.Key})
+		s.server = &postgres.Session{Name: c.target(), At: at, Key: *greeting.Key}
+		s.key = c.way.logins.keys.Add(*s.server)
 	}
 	if err := g.Admit(greeting, s.key); err != nil {
 		c.way.logins.keys.Remove(s.key)
@@ -210,7 +214,7 @@ func (c *connection) secure(at []netip.Addr) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, secureWait)
 	defer cancel()
 	conn.SetDeadline(time.Now().Add(secureWait))
-	return postgres.Secure(ctx, conn, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.target(), RootCAs: c.way.gateway.options.Roots})
+	return postgres.Secure(ctx, conn, c.farTLS())
 }
 
 // password has the real one lent.
@@ -311,7 +315,7 @@ func refusalFor(reason task.Reason) *postgres.Refusal {
 	case reason == task.EgressUnreachable, reason == task.EgressUnresolved:
 		state = "08001"
 	}
-	return &postgres.Refusal{State: state, Reason: reason, Text: hint(reason)}
+	return &postgres.Refusal{State: state, Reason: reason, Text: refusal.Hint(reason)}
 }
 
 // cancelFar passes a request to cancel on to the server of the session that its
@@ -347,15 +351,55 @@ func (c *connection) relay(g *postgres.Guest, s session) {
 	running.Go(func() {
 		_ = pump.Copy(s.far, inside)
 		s.far.Close()
-		c.cancel()
 	})
 	running.Go(func() { c.relend(s.lease) })
+	err := pump.Copy(inside, s.far)
+	cut := c.ctx.Err() != nil // by a new grant, or since the lease is refused
 	// A server that ends without ending TLS has said what it had to say.
-	if err := pump.Copy(inside, s.far); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		c.cut()
 	}
 	c.release()
 	running.Wait()
+	if cut && s.server != nil {
+		c.stop(*s.server)
+	}
+}
+
+// stop cancels what runs in a session that was cut. A server notices that a
+// client is gone only when it has something to say, and would finish, and keep,
+// what was begun.
+func (c *connection) stop(s postgres.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), cancelWait)
+	defer cancel()
+	rec := c.record()
+	rec.Conn, rec.Verdict = c.way.records.Conn(), task.Allowed.String()
+	conn, _, err := c.way.gateway.dial(ctx, []netip.Addr{s.At.Addr()}, s.At.Port(), func(netip.AddrPort) error { return c.way.records.Append(rec) })
+	if err != nil {
+		c.way.log.Debug("stop", "conn", c.id, "error", err)
+		return
+	}
+	var in, out atomic.Int64
+	far := outbound.NewCounted(conn, &in, &out, nil)
+	defer far.Close()
+	far.SetDeadline(time.Now().Add(cancelWait))
+	secure, err := postgres.Secure(ctx, far, c.farTLS())
+	if err == nil {
+		err = postgres.Cancel(secure, s.Key)
+	}
+	if err != nil {
+		c.way.log.Debug("stop", "conn", c.id, "error", err)
+		rec.Reason = outbound.Fault(err)
+	}
+	rec.Done, rec.BytesIn, rec.BytesOut = true, in.Load(), out.Load()
+	if err := c.way.records.Append(rec); err != nil {
+		c.way.log.Error("decision log", "error", err)
+	}
+}
+
+// farTLS is how a server is verified.
+func (c *connection) farTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.target(), RootCAs: c.way.gateway.options.Roots}
 }
 
 // relend asks again and again whether the session's lease lasts, and cuts the

@@ -149,7 +149,7 @@ func TestCopyTakesFlatMemory(t *testing.T) {
 // stream starts a query that gives rows without end, and returns once some came.
 func (b *base) stream() (*exec.Cmd, io.Reader) {
 	b.t.Helper()
-	cmd := b.psql("", "-c", "copy (select repeat('x', 1000) from generate_series(1, 1000000000)) to stdout")
+	cmd := b.psql("", "-c", "copy (select repeat('x', 1000), generate_series(1, 1000000000)) to stdout")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.t.Fatal(err)
@@ -192,6 +192,20 @@ func TestRevokedSessionIsCut(t *testing.T) {
 	if b.server.Connections() != before {
 		t.Error("the server was asked without a lease")
 	}
+
+	// What says nothing for long is ended too.
+	if err := b.gateway.SetGrant(loginGrant(b.server.Port)); err != nil {
+		t.Fatal(err)
+	}
+	silent := b.psql("", "-c", "select pg_sleep(6000)")
+	if err := silent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.until(running, "1")
+	if err := b.gateway.SetGrant(without); err != nil {
+		t.Fatal(err)
+	}
+	b.over(silent, strings.NewReader(""))
 
 	b.gateway.relend = 10 * time.Millisecond
 	if err := b.gateway.SetGrant(loginGrant(b.server.Port)); err != nil {

@@ -253,6 +253,9 @@ func TestLogin(t *testing.T) {
 	if rec.Protocol != "postgres" || rec.Verdict != "allowed" || rec.Rule != "agent.network.allow[0]" || rec.Address != "127.0.0.1" || rec.BytesOut == 0 {
 		t.Errorf("%+v", rec)
 	}
+	if len(d.far.cancels) > 0 {
+		t.Error("a session that ended by itself was canceled")
+	}
 	// Its key ended with it.
 	accepted := d.far.accepted.Load()
 	packet, err := key.Encode(nil)
@@ -391,6 +394,12 @@ func TestSessionEndsWithItsLease(t *testing.T) {
 		return r.Done && r.Reason == task.PolicyCredential && r.Verdict == "denied"
 	})
 
+	// What ran in it is canceled: the server would finish it.
+	own := postgres.Key{Process: 11, Secret: 22}
+	if k := <-d.far.cancels; k != own {
+		t.Errorf("canceled %+v", k)
+	}
+
 	d.lender.say(realPassword, nil)
 	if c, err = d.connect(nil); err != nil {
 		t.Fatal(err)
@@ -398,6 +407,9 @@ func TestSessionEndsWithItsLease(t *testing.T) {
 	d.grant(func(g *task.Grant) { g.Leases = nil })
 	if _, err := c.Exec(d.ctx(), "select 1"); err == nil {
 		t.Error("the session outlives its grant")
+	}
+	if k := <-d.far.cancels; k != own {
+		t.Errorf("canceled %+v", k)
 	}
 }
 

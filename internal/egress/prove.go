@@ -11,6 +11,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/egress/selftest"
+	"github.com/cofferdam/cofferdam/internal/egress/serving"
 	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -39,7 +40,7 @@ func (w *way) serveTrial(ctx context.Context, grant task.Grant, inside net.Conn,
 	c.decision = c.rules.Decide(c.use())
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	defer c.cancel()
-	notice := newNoticed(inside)
+	notice := serving.Notice(inside)
 	server := tls.Server(&targeted{notice, c.name}, w.inside)
 	if err := server.HandshakeContext(c.ctx); err != nil {
 		_ = server.Close()

@@ -22,6 +22,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/egress/record"
+	"github.com/cofferdam/cofferdam/internal/egress/refusal"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -251,7 +252,7 @@ func (r *rig) get(c *http.Client, url string) (int, string) {
 
 func code(t *testing.T, body string) task.Reason {
 	t.Helper()
-	var p problem
+	var p refusal.Problem
 	if err := json.Unmarshal([]byte(body), &p); err != nil {
 		t.Fatalf("%q: %v", body, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress/refusal"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -84,7 +85,7 @@ func runToken(x *exchanges, w http.ResponseWriter, r *http.Request, n int64) {
 	rec.Verdict, rec.Lease = task.Allowed.String(), asked.lease.ID
 	if err := c.way.records.Append(rec); err != nil {
 		c.way.log.Error("decision log", "error", err)
-		c.writeProblem(w, problem{Code: task.InfraStorage})
+		c.writeProblem(w, refusal.Problem{Code: task.InfraStorage})
 		return
 	}
 	rec.Done = true
@@ -95,7 +96,7 @@ func runToken(x *exchanges, w http.ResponseWriter, r *http.Request, n int64) {
 		tellToken(w, rec, rec.Status, "The lease of this token has ended, or this installation has no issuer that signs it.")
 	case reason != task.ReasonNone:
 		rec.Reason, rec.Status = reason, http.StatusServiceUnavailable
-		tellToken(w, rec, rec.Status, hint(reason))
+		tellToken(w, rec, rec.Status, refusal.Hint(reason))
 	default:
 		rec.Status = http.StatusOK
 		w.Header().Set("Content-Type", "application/json")
@@ -130,9 +131,7 @@ func (c *connection) token(ctx context.Context, lease task.Lease) (task.Secret, 
 
 // tellToken tells a refusal in words.
 func tellToken(w http.ResponseWriter, rec task.EgressRecord, status int, text string) {
-	p := problem{Title: http.StatusText(status), Status: status, Code: rec.Reason, Rule: rec.Rule, Host: rec.Name, Port: rec.Port, Method: rec.Method, Path: rec.Path, Hint: text}
-	w.Header().Set("Content-Type", "application/problem+json")
+	p := refusal.Problem{Title: http.StatusText(status), Status: status, Code: rec.Reason, Rule: rec.Rule, Host: rec.Name, Port: rec.Port, Method: rec.Method, Path: rec.Path, Hint: text}
 	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(p)
+	p.Write(w)
 }

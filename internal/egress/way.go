@@ -109,7 +109,7 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 	}
 	close(ready)
 	for _, c := range w.stack.Names() {
-		go w.serveNames(c)
+		go w.nameServer().Packets(w.ctx, c)
 	}
 	w.stir(h.Names)
 	return w, nil

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress/service"
+
 	"github.com/miekg/dns"
 
 	"github.com/cofferdam/cofferdam/internal/egress"
@@ -55,7 +57,7 @@ func (loopback) Lookup(context.Context, string) ([]netip.Addr, error) {
 // ceremony.
 func (m *machine) startGateway() (g *egress.Gateway, stop func()) {
 	m.t.Helper()
-	service := egress.NewService(fmt.Sprint("epoch-", m.epoch.Add(1)), []uint32{uint32(os.Geteuid())}, m.options.Log)
+	service := service.New(fmt.Sprint("epoch-", m.epoch.Add(1)), []uint32{uint32(os.Geteuid())}, m.options.Log)
 	g, err := egress.New(egress.Options{
 		Resolver: loopback{}, Guard: guard.New(nil, nil), Records: m.options.Records,
 		SealKey: []byte("a key for tests only"), Log: m.options.Log, Stored: service.Stored, Broken: service.Broken,

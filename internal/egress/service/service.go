@@ -1,4 +1,6 @@
-package egress
+// Package service is the gateway's side of the conversation with its worker: it
+// takes sandboxes over the handover's wire and gives them to the gateway.
+package service
 
 import (
 	"context"
@@ -11,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/egress"
 	"github.com/cofferdam/cofferdam/internal/egress/handover"
 	"github.com/cofferdam/cofferdam/internal/egress/names"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -30,13 +33,13 @@ type Service struct {
 	changed chan struct{} // closed and replaced when worker changes
 }
 
-// NewService makes a service. Only processes of the given users are heard.
-func NewService(epoch string, users []uint32, log *slog.Logger) *Service {
+// New makes a service. Only processes of the given users are heard.
+func New(epoch string, users []uint32, log *slog.Logger) *Service {
 	return &Service{epoch: epoch, users: users, log: log, changed: make(chan struct{})}
 }
 
 // Serve takes workers' connections until ctx ends. It closes the listener.
-func (s *Service) Serve(ctx context.Context, l *net.UnixListener, g *Gateway) error {
+func (s *Service) Serve(ctx context.Context, l *net.UnixListener, g *egress.Gateway) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	for {
@@ -51,7 +54,7 @@ func (s *Service) Serve(ctx context.Context, l *net.UnixListener, g *Gateway) er
 	}
 }
 
-func (s *Service) converse(ctx context.Context, conn *net.UnixConn, g *Gateway) {
+func (s *Service) converse(ctx context.Context, conn *net.UnixConn, g *egress.Gateway) {
 	uid, err := handover.PeerUID(conn)
 	if err != nil || !slices.Contains(s.users, uid) {
 		s.log.Warn("refused a connection to the gateway's socket", "uid", uid, "error", err)
@@ -123,7 +126,7 @@ func (s *Service) Broken(sandbox string) {
 // talk is one worker's conversation.
 type talk struct {
 	service *Service
-	gateway *Gateway
+	gateway *egress.Gateway
 	peer    *handover.Peer
 
 	mu      sync.Mutex
@@ -220,7 +223,7 @@ func (t *talk) attach(r handover.Request, device *os.File) (any, error) {
 		device.Close()
 		return nil, invalid("attach")
 	}
-	pem, sealed, err := t.gateway.Attach(Handed{Sandbox: a.Sandbox, Device: device, Names: a.Names, Sealed: a.Sealed, Grant: a.Grant,
+	pem, sealed, err := t.gateway.Attach(egress.Handed{Sandbox: a.Sandbox, Device: device, Names: a.Names, Sealed: a.Sealed, Grant: a.Grant,
 		MaxNames: a.MaxNames, MaxConnections: a.MaxConnections})
 	if err != nil {
 		t.service.log.Error("attach", "sandbox", a.Sandbox, "error", err)

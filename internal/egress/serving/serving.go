@@ -1,4 +1,5 @@
-package egress
+// Package serving serves HTTP on one connection that is there already.
+package serving
 
 import (
 	"context"
@@ -9,30 +10,33 @@ import (
 	"time"
 )
 
-const headerMax = 256 << 10 // of a request of HTTP/1
+// HeaderMax bounds the header of a request of HTTP/1 where there is one at a time,
+// in bytes.
+const HeaderMax = 256 << 10
 
-// bounds are what a connection of HTTP/2 inside may make us hold: what was sent
+// Bounds are what a connection of HTTP/2 inside may make us hold: what was sent
 // and is not taken outside, and the requests that wait. A sandbox has hundreds
 // of connections, so only as many as may grow have the larger ones.
-type bounds struct{ streams, stream, conn, header int }
+type Bounds struct{ streams, stream, conn, Header int }
 
-func boundsOf(grow bool) bounds {
+// BoundsOf gives those of a connection that may grow, or may not.
+func BoundsOf(grow bool) Bounds {
 	if grow {
-		return bounds{streams: 100, stream: 1 << 20, conn: 2 << 20, header: 64 << 10}
+		return Bounds{streams: 100, stream: 1 << 20, conn: 2 << 20, Header: 64 << 10}
 	}
-	return bounds{streams: 16, stream: 64 << 10, conn: 256 << 10, header: 32 << 10}
+	return Bounds{streams: 16, stream: 64 << 10, conn: 256 << 10, Header: 32 << 10}
 }
 
-// serveOne serves HTTP on one connection until notice, which stands beneath it,
+// One serves HTTP on one connection until notice, which stands beneath it,
 // is closed. A connection of TLS that agreed on HTTP/2 is served that, within b.
-func serveOne(ctx context.Context, conn net.Conn, notice *noticed, header time.Duration, b bounds, h http.Handler) {
+func One(ctx context.Context, conn net.Conn, notice *Noticed, header time.Duration, b Bounds, h http.Handler) {
 	l := &single{conn: make(chan net.Conn, 1), closed: notice.closed, addr: conn.LocalAddr()}
 	l.conn <- conn
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: header, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: b.header,
+		Handler: h, ReadHeaderTimeout: header, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: b.Header,
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: b.streams, MaxReceiveBufferPerStream: b.stream, MaxReceiveBufferPerConnection: b.conn,
@@ -65,16 +69,18 @@ func (l *single) Accept() (net.Conn, error) {
 func (l *single) Close() error   { return nil }
 func (l *single) Addr() net.Addr { return l.addr }
 
-// noticed tells when its connection is closed.
-type noticed struct {
+// Noticed tells when its connection is closed.
+type Noticed struct {
 	net.Conn
 	once   sync.Once
 	closed chan struct{}
 }
 
-func newNoticed(c net.Conn) *noticed { return &noticed{Conn: c, closed: make(chan struct{})} }
+// Notice watches a connection.
+func Notice(c net.Conn) *Noticed { return &Noticed{Conn: c, closed: make(chan struct{})} }
 
-func (n *noticed) Close() error {
+// Close closes the connection and tells.
+func (n *Noticed) Close() error {
 	err := n.Conn.Close()
 	n.once.Do(func() { close(n.closed) })
 	return err
@@ -82,7 +88,7 @@ func (n *noticed) Close() error {
 
 // CloseWrite lets the server end a response that has no length before it has
 // read the whole request.
-func (n *noticed) CloseWrite() error {
+func (n *Noticed) CloseWrite() error {
 	if h, ok := n.Conn.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
 	}
