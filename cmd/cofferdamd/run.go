@@ -236,7 +236,7 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	p.fleet = fleet.New(p.registry, fleet.Options{Placement: p.store})
 	p.work = steps.New(steps.Deps{
 		Permission: p.fleet, FileFacts: p.store,
-		Sandboxes: p.fleet, Facts: kept{p.store, p.blobs}, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Harnesses: harnesses(),
+		Sandboxes: p.fleet, Facts: kept{p.store, p.blobs}, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Masks: p.leases, Harnesses: harnesses(),
 		Loop: p.loop(listening), Approvals: p.inbox,
 		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})

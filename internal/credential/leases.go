@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/credential/known"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -51,6 +52,7 @@ type Leases struct {
 	now   func() time.Time
 	with  Minting
 	mints mints
+	known known.Values
 }
 
 // NewLeases returns the leases of a vault. A lease of a kind whose values are
@@ -172,6 +174,12 @@ func (l *Leases) Lend(ctx context.Context, use task.LeaseUse, rules []task.Rule)
 		out = append(out, one)
 	}
 	identity, err := l.lendIdentity(ctx, use)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) > 0 {
+		err = l.Learn(ctx, use.Task)
+	}
 	return append(out, identity...), err
 }
 
@@ -342,7 +350,9 @@ func (l *Leases) Value(ctx context.Context, sandbox, lease string) (task.Given, 
 		return task.Given{}, refused
 	}
 	if have.OfIdentity() {
-		return l.token(ctx, have)
+		given, err := l.token(ctx, have)
+		l.known.Add(have.Task, given.Value)
+		return given, err
 	}
 	c, value, err := l.vault.active(ctx, have.Credential, have.CredentialID)
 	if err != nil {
@@ -354,6 +364,7 @@ func (l *Leases) Value(ctx context.Context, sandbox, lease string) (task.Given, 
 			return task.Given{}, err
 		}
 	}
+	l.known.Add(have.Task, given.Value)
 	key := fmt.Sprintf("credential.given/%s/%d", have.ID, have.Count)
 	if err := l.audit.Record(ctx, have.Task, key, "credential.given", seenBy, factsOf(have)); err != nil {
 		return task.Given{}, err

@@ -85,6 +85,7 @@ func (l *Leases) Run(ctx context.Context) {
 // leases have ended, so that its account has it. Run goes on with what is left,
 // so a provider that does not answer is no error.
 func (l *Leases) Settle(ctx context.Context, taskID string) error {
+	defer l.known.Forget(taskID) // nothing of it is kept or shown after this
 	if l.with.MintRows == nil {
 		return nil
 	}

@@ -27,6 +27,7 @@ func Rooms() map[string]Room {
 		"internal/stage/steps/environ":   {Rooms: []string{task}, Not: noIO()},
 		"internal/stage/steps/fact":      {Rooms: []string{task}, Not: noIO()},
 		"internal/stage/steps/listing":   {Rooms: []string{task, "internal/output/glob"}, Not: noIO()},
+		"internal/stage/steps/sealed":    {Rooms: []string{task, stage}, Not: noIO()},
 		"internal/stage/steps/script":    {Not: noIO()},
 		"internal/stage/temporal":        {Rooms: []string{task, sandbox, stage}, Foreign: []string{"go.temporal.io", "google.golang.org/protobuf", "google.golang.org/grpc"}},
 		"internal/sandbox":               {Rooms: []string{task}},

@@ -78,7 +78,7 @@ func (r *run) harnessRun(ctx context.Context, h stage.Harness, n int, session st
 	l.reader = h.Read(job, l.event)
 	unwatch := l.watch(patience*silence, silence/10)
 	hush := l.speak(start.Stdin)
-	res, err := r.exec(ctx, c, 0, l)
+	res, err := r.shown(ctx, c, 0, l)
 	hush()
 	unwatch()
 	if err != nil {

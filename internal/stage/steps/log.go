@@ -7,7 +7,9 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/sealed"
 	"github.com/cofferdam/cofferdam/internal/task"
+	"github.com/cofferdam/cofferdam/internal/task/mask"
 )
 
 type writer = io.Writer
@@ -64,7 +66,7 @@ func (r *run) logged(ctx context.Context, c command) (stage.Result, error) {
 	if err := r.recordCommand(ctx, c); err != nil {
 		return stage.Result{}, err
 	}
-	return r.exec(ctx, c, 0, r.log)
+	return r.shown(ctx, c, 0, r.log)
 }
 
 // only runs the one command whose output is the stage's log, going on where
@@ -76,7 +78,26 @@ func (r *run) only(ctx context.Context, c command) (stage.Result, error) {
 	if err := r.recordCommand(ctx, c); err != nil {
 		return stage.Result{}, err
 	}
-	return r.exec(ctx, c, r.log.to.Offset(), r.log.to)
+	return r.shown(ctx, c, r.log.to.Offset(), r.log.to)
+}
+
+// shown runs a command whose output is kept or shown: no value that its task was
+// lent is in it.
+func (r *run) shown(ctx context.Context, c command, offset int64, out writer) (stage.Result, error) {
+	if r.Masks == nil {
+		return r.exec(ctx, c, offset, out)
+	}
+	to := sealed.NewOutput(out, func() *mask.Masker { return r.Masks.Masker(r.in.Task) })
+	res, err := r.exec(ctx, c, offset, to)
+	return res, to.End(err)
+}
+
+// sealed takes what the task was lent out of a text that tells of it.
+func (r *run) sealed(text string) string {
+	if r.Masks == nil {
+		return text
+	}
+	return r.Masks.Masker(r.in.Task).Seal(text)
 }
 
 // leave lets go of the log without ending the run.

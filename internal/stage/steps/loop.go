@@ -102,7 +102,7 @@ func (h hands) Run(ctx context.Context, cmd sandbox.Command, out io.Writer) (sta
 	if err := h.r.recordCommand(ctx, c); err != nil {
 		return stage.Result{}, err
 	}
-	return h.r.exec(ctx, c, 0, out)
+	return h.r.shown(ctx, c, 0, out)
 }
 
 // Put unpacks a tar stream beneath dir.

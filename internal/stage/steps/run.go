@@ -49,6 +49,11 @@ func (w *Work) begin(ctx context.Context, name task.StageName, in stage.Input) (
 		r.done = &stage.Outcome{State: task.StageSkipped, Ended: true}
 		return r, nil
 	}
+	if w.Masks != nil {
+		if err := w.Masks.Learn(ctx, in.Task); err != nil {
+			return r, err
+		}
+	}
 	if r.plan, err = w.Policies.Compile(r.task.Spec, r.task.Layers); err != nil {
 		return r, err
 	}
@@ -112,7 +117,7 @@ func (r *run) finish(ctx context.Context, err error) stage.Outcome {
 	if r.name == task.Verify || throwAway(r.name) && !o.Reason.Retryable() {
 		r.destroy(ctx)
 	}
-	o.ExitCode, o.Text = r.row.ExitCode, r.withNotes(o.Text)
+	o.ExitCode, o.Text = r.row.ExitCode, r.sealed(r.withNotes(o.Text))
 	o.Ended, o.Attempt, o.Time = r.outcome.Ended, r.outcome.Attempt, r.outcome.Time
 	o.Resumable = r.outcome.Resumable && o.Reason == task.InfraEgressRestarted
 	now := r.Now()

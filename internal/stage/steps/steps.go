@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/sealed"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -40,8 +41,8 @@ const (
 // settleLimit bounds how long a cancelled run may take to end its processes.
 const settleLimit = 30 * time.Second
 
-// Deps is what the steps reach the world through. All but Loop and Approvals are
-// required.
+// Deps is what the steps reach the world through. All but Masks, Loop and
+// Approvals are required.
 type Deps struct {
 	Sandboxes  stage.Sandboxes
 	Facts      stage.Facts
@@ -50,6 +51,7 @@ type Deps struct {
 	Recorder   stage.Recorder
 	Policies   stage.Policies
 	Leases     stage.Leases
+	Masks      stage.Masks // nil: nothing is masked
 	Harnesses  stage.Harnesses
 	Permission stage.FilePermission
 	FileFacts  stage.FileFacts
@@ -68,6 +70,9 @@ type Work struct {
 // New returns the work of d.
 func New(d Deps) *Work {
 	d.Sandboxes = present{d.Sandboxes}
+	if d.Masks != nil {
+		d.Facts = sealed.Facts{Facts: d.Facts, Masks: d.Masks}
+	}
 	return &Work{Deps: d}
 }
 
