@@ -28,7 +28,7 @@ const (
 func (c *Claim) Body(m Message, body io.Reader, out Signed, inside, outside string) (io.Reader, error) {
 	if !c.Chunked() {
 		if c.payload == "" || c.payload == unsigned {
-			return nil, nil //nolint:nilnil // nothing is to be done
+			return nil, nil // nothing is to be done
 		}
 		return &digested{src: body, sum: sha256.New(), want: c.payload}, nil
 	}

@@ -13,10 +13,10 @@ import (
 
 const (
 	standID     = "AKIAPLACEHOLDERABCDE"
-	standSecret = "placeholderabcdefghijklmnopqrst" //nolint:gosec // stands for one
+	standSecret = "placeholderabcdefghijklmnopqrst" // stands for one
 	standToken  = "placeholder-of-a-token"
 	realID      = "AKIAIOSFODNN7EXAMPLE"
-	realSecret  = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY" //nolint:gosec // the one of the examples
+	realSecret  = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY" // the one of the examples
 )
 
 var (

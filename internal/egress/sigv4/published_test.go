@@ -15,7 +15,7 @@ import (
 
 const (
 	s3ID     = "AKIAIOSFODNN7EXAMPLE"
-	s3Secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY" //nolint:gosec // the one of the examples
+	s3Secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY" // the one of the examples
 )
 
 type published struct {
@@ -81,7 +81,7 @@ func TestPublishedOfS3(t *testing.T) {
 }
 
 func TestPublishedSuite(t *testing.T) {
-	const secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY" //nolint:gosec // the one of the suite
+	const secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY" // the one of the suite
 	date := map[string]string{"X-Amz-Date": "20150830T123600Z"}
 	with := func(name, value string) map[string]string {
 		return map[string]string{"X-Amz-Date": date["X-Amz-Date"], name: value}
