@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -139,7 +140,9 @@ func (j *journal) take(l line) {
 	case l.Grant != nil:
 		j.grant = *l.Grant
 	case l.Name != nil:
-		j.names = append(j.names, *l.Name)
+		if !slices.Contains(j.names, *l.Name) { // journals of before could repeat one
+			j.names = append(j.names, *l.Name)
+		}
 	case l.Limits != nil:
 		j.limits = *l.Limits
 	}
@@ -147,12 +150,17 @@ func (j *journal) take(l line) {
 
 // append writes a line and waits until it is on the disk.
 func (j *journal) append(l line) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.write(l)
+}
+
+// write is append with the lock held.
+func (j *journal) write(l line) error {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	if j.file == nil {
 		return fmt.Errorf("journal: %w", os.ErrClosed)
 	}
@@ -170,21 +178,20 @@ func (j *journal) append(l line) error {
 }
 
 // addName stores an entry; one that is stored already is fine, one that
-// contradicts another is not.
+// contradicts another is not. Both families of a name are asked for at once, so
+// the same entry comes twice at one time.
 func (j *journal) addName(e names.Entry) error {
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	for _, old := range j.names {
 		if old == e {
-			j.mu.Unlock()
 			return nil
 		}
 		if old.Name == e.Name || old.Index == e.Index {
-			j.mu.Unlock()
 			return fmt.Errorf("name %q at %d contradicts %q at %d", e.Name, e.Index, old.Name, old.Index)
 		}
 	}
-	j.mu.Unlock()
-	return j.append(line{Name: &e})
+	return j.write(line{Name: &e})
 }
 
 // state gives what is to be handed over.
