@@ -40,7 +40,7 @@ func (r *run) keepBundle(ctx context.Context) error {
 	}
 	return r.getFile(ctx, "/tmp/cofferdam-work/out/bundle", func(from io.Reader) error {
 		limit, _, _ := r.plan.Limits.OfOutputs()
-		_, err := r.keep(ctx, "bundle", "bundle", from, limit)
+		_, err := r.keep(ctx, "bundle", "bundle", r.clean("the bundle", from), limit)
 		if hasReason(err, task.LimitSize) {
 			return task.Fail(task.LimitSize, fmt.Sprintf("the bundle is larger than %d bytes; the policy's limits.patch says how large it may be", limit), err)
 		}

@@ -140,7 +140,7 @@ func (r *run) keepPatch(ctx context.Context, stripped bool) error {
 	}
 	return r.getFile(ctx, "/tmp/cofferdam-work/out/patch", func(from io.Reader) error {
 		limit, _, _ := r.plan.Limits.OfOutputs()
-		_, err := r.keep(ctx, "patch", "patch", from, limit, flags...)
+		_, err := r.keep(ctx, "patch", "patch", r.clean("the patch", from), limit, flags...)
 		if hasReason(err, task.LimitSize) {
 			return task.Fail(task.LimitSize, fmt.Sprintf("the patch is larger than %d bytes; the policy's limits.patch says how large it may be", limit), err)
 		}

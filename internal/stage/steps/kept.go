@@ -108,7 +108,7 @@ func (r *run) unpack(ctx context.Context, from io.Reader, set glob.Set, most, co
 }
 
 func (r *run) keepFile(ctx context.Context, path, name string, from io.Reader) error {
-	digest, size, err := r.Blobs.Put(ctx, from, 1<<40)
+	digest, size, err := r.Blobs.Put(ctx, r.clean("a file to keep", from), 1<<40)
 	if err != nil {
 		return err
 	}

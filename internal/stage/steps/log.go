@@ -100,6 +100,15 @@ func (r *run) sealed(text string) string {
 	return r.Masks.Masker(r.in.Task).Seal(text)
 }
 
+// clean reads what can't be kept with a value in it.
+func (r *run) clean(what string, from io.Reader) io.Reader {
+	if r.Masks == nil {
+		return from
+	}
+	return sealed.Clean(from, r.Masks.Masker(r.in.Task), task.Fail(task.PolicyCredential,
+		what+" has the value of a credential that was lent to the task, so it is not kept; find out where it comes from, and replace the credential", nil))
+}
+
 // leave lets go of the log without ending the run.
 func (r *run) leave() {
 	if r.log == nil {

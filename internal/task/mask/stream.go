@@ -18,6 +18,7 @@ type stream struct {
 	gone    int    // of held: given away already
 	covered int    // of held: belongs to a word that began before
 	wrote   bool   // the mark of that word was given
+	hit     bool   // a word was found
 }
 
 type span struct{ start, end int }
@@ -40,9 +41,7 @@ func (s *stream) next(m *Masker, b []byte, final bool) []byte {
 		out = s.masked(d, hold, hits, mark)
 	}
 	for _, h := range hits {
-		if h.end > s.covered {
-			s.covered = h.end
-		}
+		s.hit, s.covered = true, max(s.covered, h.end)
 	}
 	s.gone, s.covered = max(0, s.gone-hold), max(0, s.covered-hold)
 	s.wrote = s.covered > 0
@@ -203,6 +202,9 @@ type Reader struct {
 func NewReader(from io.ReadCloser, m *Masker, o Options) *Reader {
 	return &Reader{Closer: from, from: from, masker: m, stream: stream{cover: o.Cover}}
 }
+
+// Masked says whether a word was found in what was read so far.
+func (r *Reader) Masked() bool { return r.stream.hit }
 
 // Read gives what is sure to be no part of a word.
 func (r *Reader) Read(b []byte) (int, error) {

@@ -94,3 +94,25 @@ func Event(m *mask.Masker, e task.AgentEvent) task.AgentEvent {
 	}
 	return e
 }
+
+// Clean reads on as long as there is no value, and gives the error where the
+// first one is. It is for what must not be altered.
+func Clean(from io.Reader, m *mask.Masker, found error) io.Reader {
+	if m == nil {
+		return from
+	}
+	return &clean{mask.NewReader(io.NopCloser(from), m, mask.Options{Cover: true}), found}
+}
+
+type clean struct {
+	from  *mask.Reader
+	found error
+}
+
+func (c *clean) Read(b []byte) (int, error) {
+	n, err := c.from.Read(b)
+	if c.from.Masked() {
+		return 0, c.found
+	}
+	return n, err
+}

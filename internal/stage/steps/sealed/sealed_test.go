@@ -68,3 +68,16 @@ func TestEvent(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+func TestClean(t *testing.T) {
+	found := errors.New("found")
+	for text, want := range map[string]error{"": nil, "+a sk-real-": nil, "+key = " + value + "\n": found, "+c2stcmVhbC12YWx1ZQ==": found} {
+		b, err := io.ReadAll(Clean(strings.NewReader(text), masker(), found))
+		if !errors.Is(err, want) || want == nil && string(b) != text || strings.Contains(string(b), value) {
+			t.Errorf("%q: %q, %v", text, b, err)
+		}
+		if b, err := io.ReadAll(Clean(strings.NewReader(text), nil, found)); string(b) != text || err != nil {
+			t.Errorf("%q of nobody: %q, %v", text, b, err)
+		}
+	}
+}
