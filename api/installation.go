@@ -48,15 +48,16 @@ type AuditKey struct {
 
 // Worker is one machine that sandboxes run on.
 type Worker struct {
-	Name        string     `json:"name"`
-	State       string     `json:"state" doc:"connected or lost."`
-	Boot        string     `json:"boot,omitempty"`
-	Gateway     string     `json:"gateway,omitempty" doc:"Boot id of its gateway; empty: none answers."`
-	Version     string     `json:"version,omitempty"`
-	Sandboxes   int        `json:"sandboxes"`
-	ConnectedAt *time.Time `json:"connectedAt,omitempty"`
-	SeenAt      *time.Time `json:"seenAt,omitempty"`
-	Leftovers   []Leftover `json:"leftovers" nullable:"false"`
+	Name        string      `json:"name"`
+	State       string      `json:"state" doc:"connected or lost."`
+	Boot        string      `json:"boot,omitempty"`
+	Gateway     string      `json:"gateway,omitempty" doc:"Boot id of its gateway; empty: none answers."`
+	Version     string      `json:"version,omitempty"`
+	Sandboxes   int         `json:"sandboxes"`
+	ConnectedAt *time.Time  `json:"connectedAt,omitempty"`
+	SeenAt      *time.Time  `json:"seenAt,omitempty"`
+	Leftovers   []Leftover  `json:"leftovers" nullable:"false"`
+	Mark        *WorkerMark `json:"mark,omitempty" doc:"How it is set apart; absent: it takes part."`
 }
 
 // WorkerList lists workers.

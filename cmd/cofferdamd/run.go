@@ -29,12 +29,14 @@ import (
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/server"
 	"github.com/cofferdam/cofferdam/internal/server/credentials"
+	"github.com/cofferdam/cofferdam/internal/server/incident"
 	"github.com/cofferdam/cofferdam/internal/server/operation"
 	serverpolicies "github.com/cofferdam/cofferdam/internal/server/policies"
 	"github.com/cofferdam/cofferdam/internal/server/runidentity"
 	"github.com/cofferdam/cofferdam/internal/stage/steps"
 	"github.com/cofferdam/cofferdam/internal/stage/temporal"
 	"github.com/cofferdam/cofferdam/internal/store"
+	"github.com/cofferdam/cofferdam/internal/store/workers"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -233,6 +235,9 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	p.registry = fleet.NewRegistry(fleet.RegistryOptions{
 		Authenticate: p.worker, Boot: p.boot, Version: version, Log: p.log,
 	})
+	if err := incident.Restore(ctx, workers.New(p.store.Base()), p.registry); err != nil {
+		return err
+	}
 	p.fleet = fleet.New(p.registry, fleet.Options{Placement: p.store})
 	p.work = steps.New(steps.Deps{
 		Permission: p.fleet, FileFacts: p.store,
@@ -286,7 +291,7 @@ func (p *plane) server() (*server.Server, error) {
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
 			Approvals: inbox, Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
-			Desks:  []operation.Desk{inbox, &runidentity.Desk{Issuer: p.issuer}},
+			Desks:  []operation.Desk{inbox, &runidentity.Desk{Issuer: p.issuer}, p.incident(), p.machines()},
 			Probes: append([]server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},

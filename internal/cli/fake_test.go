@@ -38,6 +38,7 @@ type site struct {
 	auditKey  string
 	secrets   []api.CredentialRequest
 	rotated   *api.IdentityRotation
+	mark      *api.WorkerMark // of the only worker
 	project   api.Project
 }
 
@@ -100,6 +101,10 @@ func newSite(dir string) *site {
 		"GET /v1/doctor":                             s.examine,
 		"GET /v1/identity":                           s.showIdentity,
 		"POST /v1/identity/rotate":                   s.rotateIdentity,
+		"POST /v1/incident/revoke":                   s.revokeEverything,
+		"GET /v1/workers":                            s.listWorkers,
+		"PUT /v1/workers/{name}/mark":                s.markWorker,
+		"DELETE /v1/workers/{name}/mark":             s.markWorker,
 		"GET /.well-known/jwks.json":                 s.publishes(fakeKeys),
 		"GET /.well-known/openid-configuration":      s.publishes("{\"issuer\":\"https://issuer.example\"}\n"),
 		"POST /v1/credentials":                       s.addCredential,

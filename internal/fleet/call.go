@@ -57,6 +57,9 @@ func (f *Fleet) connection(ctx context.Context, worker string, p *patience) (*co
 // call makes a request that may be repeated, until there is an answer or the
 // worker's grace is over.
 func (f *Fleet) call(ctx context.Context, worker string, attempt func(context.Context, *conn) error) error {
+	if err := f.forgotten(worker); err != nil {
+		return err
+	}
 	p := patience{grace: f.grace}
 	for {
 		c, err := f.connection(ctx, worker, &p)

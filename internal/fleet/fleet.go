@@ -170,7 +170,7 @@ func (f *Fleet) Destroy(ctx context.Context, id string) error {
 		return c.exchange(ctx, http.MethodDelete, path, nil, nil)
 	})
 	var failure *task.Failure
-	if errors.As(err, &failure) && failure.Reason == task.InputNotFound {
+	if errors.As(err, &failure) && (failure.Reason == task.InputNotFound || f.forgotten(f.places.get(id)) != nil) {
 		err = nil
 	}
 	if err != nil {

@@ -134,6 +134,9 @@ func (f *Fleet) place(ctx context.Context, spec sandbox.Spec) (worker string, re
 		if ctx.Err() != nil {
 			return "", nil, f.ended(ctx, err)
 		}
+		if f.registry.apart() {
+			return "", nil, task.Fail(task.InfraWorkerLost, "every worker that is connected is drained or quarantined; see cofferdam worker ls", err)
+		}
 		return "", nil, task.Fail(task.InfraWorkerLost,
 			fmt.Sprintf("no worker was connected for %s; see that cofferdam-worker runs and reaches the control plane", f.grace), err)
 	}
@@ -154,7 +157,7 @@ func (r *Registry) reserve(ctx context.Context, memory int64) (worker string, re
 	var best *member
 	err = r.wait(ctx, func() bool {
 		for _, m := range r.members {
-			if m.conn != nil && !m.conn.session.IsClosed() && (best == nil || m.before(best)) {
+			if m.conn != nil && !m.conn.session.IsClosed() && r.marks[m.id].State == "" && (best == nil || m.before(best)) {
 				best = m
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/fleet/link"
+	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // RegistryOptions says how a Registry admits workers. Authenticate, Boot and Log are
@@ -34,6 +35,7 @@ type Registry struct {
 
 	mu      sync.Mutex
 	members map[string]*member
+	marks   map[string]task.WorkerMark
 	changed chan struct{} // closed at each change, then replaced
 	closed  bool
 	running sync.WaitGroup
@@ -61,7 +63,7 @@ func NewRegistry(opts RegistryOptions) *Registry {
 	if opts.Heartbeat <= 0 {
 		opts.Heartbeat = 5 * time.Second
 	}
-	return &Registry{opts: opts, members: map[string]*member{}, changed: make(chan struct{})}
+	return &Registry{opts: opts, members: map[string]*member{}, marks: map[string]task.WorkerMark{}, changed: make(chan struct{})}
 }
 
 // ServeHTTP takes a worker's connection and returns when it has ended.
@@ -133,6 +135,8 @@ func (r *Registry) attend(session *link.Session, subject string) error {
 var (
 	errEnded  = errors.New("connection ended")
 	errClosed = errors.New("registry closed")
+	// errForgotten stands in the log of who runs the control plane.
+	errForgotten = errors.New("it was forgotten; wipe the machine, and release it with: cofferdam worker release")
 )
 
 func (r *Registry) greet(c *conn) (link.Hello, error) {
@@ -162,6 +166,9 @@ func (r *Registry) join(c *conn, subject string, hello link.Hello) error {
 	defer r.mu.Unlock()
 	if r.closed {
 		return errClosed
+	}
+	if r.marks[c.worker].State == task.WorkerForgotten {
+		return errForgotten
 	}
 	m := r.members[c.worker]
 	if m == nil {
@@ -299,6 +306,7 @@ type Worker struct {
 	Ledger      []link.OpenRecord // objects that its clean-up ledger holds open
 	ConnectedAt time.Time         // the latest connection
 	SeenAt      time.Time         // the latest answer
+	Mark        task.WorkerMark   // how it is set apart
 }
 
 // Workers returns the workers that are or were connected since the start, by id.
@@ -310,13 +318,14 @@ func (r *Registry) Workers() []Worker {
 		w := Worker{
 			ID: m.id, State: Lost, Boot: m.hello.Boot, Version: m.hello.Version, Gateway: m.hello.Gateway,
 			Machine: m.hello.Machine, Sandboxes: len(m.hello.Sandboxes), Ledger: m.hello.Ledger,
-			ConnectedAt: m.connectedAt, SeenAt: m.seenAt,
+			ConnectedAt: m.connectedAt, SeenAt: m.seenAt, Mark: r.marks[m.id],
 		}
 		if m.conn != nil {
 			w.State = Connected
 		}
 		workers = append(workers, w)
 	}
+	workers = append(workers, r.absent()...)
 	slices.SortFunc(workers, func(a, b Worker) int {
 		if a.ID < b.ID {
 			return -1

@@ -5,7 +5,7 @@ import (
 )
 
 // Holds says whether the sandbox is on a worker that connected with a token of
-// the subject. A sandbox that no worker has is a *task.Failure with
+// the subject. What is on a worker that is quarantined is nobody's. A sandbox that no worker has is a *task.Failure with
 // task.InputNotFound; a worker that can't be asked, one of class infra.
 func (f *Fleet) Holds(ctx context.Context, id, subject string) (bool, error) {
 	worker, err := f.where(ctx, id)
@@ -15,5 +15,9 @@ func (f *Fleet) Holds(ctx context.Context, id, subject string) (bool, error) {
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
 	m := f.registry.members[worker]
-	return m != nil && subject != "" && m.subject == subject, nil
+	return m != nil && !f.registry.marks[worker].Apart() && subject != "" && m.subject == subject, nil
 }
+
+// Where names the worker that has the sandbox. One that no worker has is a
+// *task.Failure with task.InputNotFound.
+func (f *Fleet) Where(ctx context.Context, id string) (string, error) { return f.where(ctx, id) }

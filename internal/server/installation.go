@@ -52,10 +52,14 @@ func (s *Server) listWorkers(context.Context, *struct{}) (*workersOutput, error)
 }
 
 func apiWorker(w fleet.Worker) api.Worker {
-	return api.Worker{
+	out := api.Worker{
 		Name: w.ID, State: w.State, Boot: w.Boot, Gateway: w.Gateway, Version: w.Version, Sandboxes: w.Sandboxes,
 		ConnectedAt: translate.Moment(w.ConnectedAt), SeenAt: translate.Moment(w.SeenAt), Leftovers: []api.Leftover{},
 	}
+	if m := w.Mark; m.State != "" {
+		out.Mark = &api.WorkerMark{State: m.State, Reason: m.Reason, By: m.By, At: m.At}
+	}
+	return out
 }
 
 type doctorOutput struct{ Body api.Doctor }

@@ -75,6 +75,7 @@ func Rooms() map[string]Room {
 		"internal/fleet/link":                 {Rooms: []string{task, sandbox}, Foreign: []string{"github.com/hashicorp/yamux"}},
 		"internal/worker":                     {Rooms: []string{task, sandbox, "internal/fleet/link"}},
 		"internal/server/runidentity":         {Rooms: []string{"api", "internal/identity", "internal/server/operation"}},
+		"internal/server/incident":            {Rooms: []string{"api", task, "internal/identity", "internal/server/operation", "internal/server/problem"}},
 		"internal/server/paced":               {},
 		"internal/server/problem":             {Rooms: []string{"api", task}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
 		"internal/server":                     {Rooms: []string{"api", task, sandbox, stage, "internal/identity", "internal/fleet", "internal/output/glob"}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},

@@ -151,9 +151,16 @@ func (h Host) ls() *cobra.Command {
 }
 
 func (h Host) end(verb, short string, remove bool) *cobra.Command {
-	return &cobra.Command{
-		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
+	var everything, keys bool
+	cmd := &cobra.Command{
+		Use: verb + " NAME", Short: short, Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if everything || keys {
+				return h.everything(cmd, args, everything, keys)
+			}
+			if len(args) != 1 {
+				return invalid("give the name of one credential")
+			}
 			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				ask := c.RevokeCredential
 				if remove {
@@ -178,6 +185,11 @@ func (h Host) end(verb, short string, remove bool) *cobra.Command {
 			})
 		},
 	}
+	if !remove {
+		cmd.Flags().BoolVar(&everything, "all", false, "revoke every credential and end everything that is lent, in place of one NAME; administrators only")
+		cmd.Flags().BoolVar(&keys, "keys", false, "with --all: make the key of the runs' tokens new as well, at once")
+	}
+	return cmd
 }
 
 func state(c api.Credential) string {

@@ -13,6 +13,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/server/problem"
+	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // Probe is one thing that doctor asks the server's own side.
@@ -118,6 +119,12 @@ func (d Desk) workerChecks(ctx context.Context) []api.Check {
 	var checks []api.Check
 	for _, r := range reports {
 		name := "worker." + r.Worker.ID
+		if m := r.Worker.Mark; m.State != "" {
+			checks = append(checks, markCheck(name, m))
+			if m.State == task.WorkerForgotten {
+				continue // it is known not to answer
+			}
+		}
 		if r.Err != nil {
 			checks = append(checks, api.Check{ID: name, Outcome: api.CheckFailed, Text: problem.Of(r.Err).Detail})
 			continue
@@ -137,6 +144,15 @@ func (d Desk) workerChecks(ctx context.Context) []api.Check {
 		checks = append(checks, leftoverCheck(name, r.Doctor.Leftovers))
 	}
 	return checks
+}
+
+// markCheck tells that a worker is set apart.
+func markCheck(name string, m task.WorkerMark) api.Check {
+	text := fmt.Sprintf("%s by %s since %s", m.State, m.By, m.At.UTC().Format(time.RFC3339))
+	if m.Reason != "" {
+		text += ": " + m.Reason
+	}
+	return api.Check{ID: name + ".mark", Outcome: api.CheckWarning, Text: text + "; it takes part again with: cofferdam worker release"}
 }
 
 func leftoverCheck(name string, list []sandbox.Leftover) api.Check {

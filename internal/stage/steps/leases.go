@@ -23,6 +23,7 @@ type held struct {
 	turn  sync.Mutex
 	users int
 	grant *task.Grant // nil: not known here
+	stale bool        // a withdrawal did not reach the sandbox
 }
 
 // take waits for the sandbox's turn; the caller gives it back with let.
@@ -59,7 +60,7 @@ func (g *grants) let(sandbox string, h *held) {
 func (w *Work) setGrant(ctx context.Context, grant task.Grant, prepare func(*task.Grant) error) error {
 	h := w.grants.take(grant.Sandbox)
 	defer w.grants.let(grant.Sandbox, h)
-	h.grant = nil
+	h.grant, h.stale = nil, false
 	if prepare != nil {
 		if err := prepare(&grant); err != nil {
 			return err
@@ -111,11 +112,15 @@ func (w *Work) withdraw(ctx context.Context, sandbox string, ended []task.Lent) 
 	next.Leases = slices.DeleteFunc(slices.Clone(next.Leases), func(l task.Lease) bool {
 		return slices.ContainsFunc(ended, func(e task.Lent) bool { return e.ID == l.ID })
 	})
-	if len(next.Leases) == len(h.grant.Leases) {
+	if len(next.Leases) == len(h.grant.Leases) && !h.stale {
 		return nil // the grant does not have them any longer
 	}
-	h.grant = &next
-	return w.Sandboxes.Grant(ctx, next)
+	h.grant, h.stale = &next, true
+	if err := w.Sandboxes.Grant(ctx, next); err != nil {
+		return err // tried again when it is asked for again
+	}
+	h.stale = false
+	return nil
 }
 
 // lend adds to the grant the leases of the credentials that its rules name, and

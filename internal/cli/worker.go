@@ -1,0 +1,13 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cofferdam/cofferdam/internal/cli/workers"
+)
+
+func (a *app) workerCmd() *cobra.Command {
+	return group("worker", "Look at machines and set them apart", workers.Commands(workers.Host{
+		Ask: a.ask, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) }, Out: a.Out,
+	})...)
+}

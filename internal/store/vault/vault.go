@@ -1,0 +1,181 @@
+// Package vault keeps what is done to every row of the vault at once: the end of
+// all credentials and leases, and their sealing under another key. Sealed values
+// are only text to this package.
+package vault
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/cofferdam/cofferdam/internal/store/table"
+	"github.com/cofferdam/cofferdam/internal/task"
+)
+
+// Rows are the rows of one database. Errors are *task.Failure.
+type Rows struct{ base table.Base }
+
+// New gives the rows of a database.
+func New(base table.Base) *Rows { return &Rows{base} }
+
+type credentialRow struct {
+	bun.BaseModel `bun:"table:credentials"`
+
+	ID        string `bun:"id,pk"`
+	Name      string `bun:"name"`
+	Owner     string `bun:"owner"`
+	Kind      string `bun:"kind"`
+	Binding   string `bun:"binding"`
+	Sealed    string `bun:"sealed"`
+	CreatedAt int64  `bun:"created_at"`
+	RevokedAt *int64 `bun:"revoked_at"`
+}
+
+func (r credentialRow) credential() (task.Credential, error) {
+	c, err := table.From[task.Credential](r.Binding)
+	if err != nil {
+		return c, fmt.Errorf("credential %q: %w", r.Name, err)
+	}
+	c.ID, c.Name, c.Owner, c.Kind = r.ID, r.Name, r.Owner, r.Kind
+	c.Created, c.Revoked = table.Moment(r.CreatedAt), table.Optional(r.RevokedAt)
+	return c, nil
+}
+
+type leaseRow struct {
+	bun.BaseModel `bun:"table:leases"`
+
+	ID           string `bun:"id,pk"`
+	Task         string `bun:"task"`
+	Sandbox      string `bun:"sandbox"`
+	CredentialID string `bun:"credential_id"`
+	Lease        string `bun:"lease"`
+	Count        int64  `bun:"count"`
+	FromAt       int64  `bun:"from_at"`
+	UntilAt      *int64 `bun:"until_at"`
+	Ended        string `bun:"ended"`
+}
+
+func (r leaseRow) lent() (task.Lent, error) {
+	var l task.Lent
+	if err := json.Unmarshal([]byte(r.Lease), &l); err != nil {
+		return l, fmt.Errorf("lease %q: %w", r.ID, err)
+	}
+	l.ID, l.Task, l.Sandbox, l.CredentialID = r.ID, r.Task, r.Sandbox, r.CredentialID
+	l.Count, l.From, l.Until, l.Ended = int(r.Count), table.Moment(r.FromAt), table.Optional(r.UntilAt), r.Ended
+	return l, nil
+}
+
+// EndAll wipes every value, revokes every credential and ends every lease, in one
+// transaction. It returns how many credentials and leases that ended, every
+// credential there is, all of them revoked, and the leases whose connections may
+// not be cut yet: those that it ended, and those that a revocation before it ended
+// in sandboxes that are still placed.
+func (r *Rows) EndAll(ctx context.Context, at time.Time) (task.EndOfAll, error) {
+	var out task.EndOfAll
+	ns := at.UnixNano()
+	err := r.base.Change(ctx, "", func(tx bun.Tx) error {
+		for _, step := range []struct {
+			sql   string
+			args  []any
+			count *int
+		}{
+			{"UPDATE credentials SET sealed = '', revoked_at = ? WHERE revoked_at IS NULL", []any{ns}, &out.Credentials},
+			// What was revoked before has no value; this is for a row that was changed by hand.
+			{"UPDATE credentials SET sealed = '' WHERE sealed <> ''", nil, nil},
+			// A clock that was set back does not make a lease end before it began.
+			{"UPDATE leases SET until_at = CASE WHEN from_at > ? THEN from_at ELSE ? END, ended = ? WHERE until_at IS NULL", []any{ns, ns, task.EndedRevoked}, &out.Leases},
+		} {
+			res, err := tx.NewRaw(step.sql, step.args...).Exec(ctx)
+			if err != nil {
+				return err
+			}
+			n, err := res.RowsAffected()
+			if err != nil {
+				return err
+			}
+			if step.count != nil {
+				*step.count = int(n)
+			}
+		}
+		return r.ended(ctx, tx, ns, &out)
+	})
+	return out, r.base.Failure("end everything that is lent", err)
+}
+
+// ended reads what a transaction has ended.
+func (r *Rows) ended(ctx context.Context, tx bun.Tx, ns int64, out *task.EndOfAll) error {
+	var rows []credentialRow
+	if err := tx.NewSelect().Model(&rows).OrderExpr("name").Scan(ctx); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		c, err := row.credential()
+		if err != nil {
+			return err
+		}
+		out.All = append(out.All, c)
+	}
+	var leases []leaseRow
+	err := tx.NewSelect().Model(&leases).
+		Where("ended = ? AND (until_at >= ? OR sandbox IN (SELECT sandbox FROM placements))", task.EndedRevoked, ns).OrderExpr("task, number").Scan(ctx)
+	if err != nil {
+		return err
+	}
+	for _, row := range leases {
+		l, err := row.lent()
+		if err != nil {
+			return err
+		}
+		out.Cut = append(out.Cut, l)
+	}
+	return nil
+}
+
+// Sealed lists every value that is sealed: those of credentials, and those that
+// were minted.
+func (r *Rows) Sealed(ctx context.Context) ([]task.SealedRow, error) {
+	var out []task.SealedRow
+	var rows []credentialRow
+	if err := r.base.Read.NewSelect().Model(&rows).Where("sealed <> ''").OrderExpr("name").Scan(ctx); err != nil {
+		return nil, r.base.Failure("list sealed values", err)
+	}
+	for _, row := range rows {
+		c, err := row.credential()
+		if err != nil {
+			return nil, r.base.Failure("list sealed values", err)
+		}
+		out = append(out, task.SealedRow{ID: row.ID, Credential: c, Sealed: decoded(row.Sealed)})
+	}
+	return out, nil
+}
+
+// decoded is a sealed value from its column. What is no base64 is no sealed value
+// either: the vault says so.
+func decoded(text string) []byte {
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// Reseal replaces sealed values, all in one transaction. A row that changed since
+// it was read, such as one that was wiped, stays as it is.
+func (r *Rows) Reseal(ctx context.Context, changes []task.Resealed) error {
+	return r.base.Failure("seal anew", r.base.Change(ctx, "", func(tx bun.Tx) error {
+		for _, c := range changes {
+			name := "credentials"
+			if c.Minted {
+				name = "minted_values"
+			}
+			if _, err := tx.NewRaw("UPDATE "+name+" SET sealed = ? WHERE id = ? AND sealed = ?", base64.StdEncoding.EncodeToString(c.New), c.ID, base64.StdEncoding.EncodeToString(c.Old)).Exec(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
