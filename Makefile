@@ -12,7 +12,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 ENGINE   := -trimpath
 # Runs a suite and tells at its end what took how long against its budget.
 BUDGET   := $(BIN)/budget
-PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-guest runsc
+PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-guest cofferdam-attack runsc
 
 .PHONY: build demo test test-unit test-root test-slow bench soak lint tools clean
 

@@ -21,6 +21,14 @@ func (a *app) doctorCmd() *cobra.Command {
 		Named: func() bool { return a.config != "" || os.Getenv("COFFERDAM_URL") != "" },
 		Use:   func(file string) { a.config = file },
 		JSON:  func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
-		Describe: describe, Failed: func(code int) error { return &exitError{code} }, Out: a.Out,
+		Describe: describe, Failed: func(code int) error { return &exitError{code} },
+		URL: func() string {
+			conf, err := a.configuration()
+			if err != nil {
+				return ""
+			}
+			return conf.URL
+		},
+		Usage: usage, Out: a.Out, Err: a.Err,
 	})
 }

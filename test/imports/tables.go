@@ -58,6 +58,8 @@ func Rooms() map[string]Room {
 		"internal/store":                      {Rooms: []string{task, sandbox, stage, "internal/audit", "internal/identity"}, Foreign: []string{"github.com/uptrace/bun", "github.com/pressly/goose/v3", "modernc.org/sqlite"}},
 		"internal/identity":                   {Rooms: []string{task}},
 		"internal/identity/issuer":            {Rooms: []string{task, "internal/boot"}, Foreign: []string{"github.com/go-jose/go-jose/v4"}, Not: []string{"os/exec"}},
+		"internal/attack":                     {Not: []string{"os", "os/exec", "net", "net/http"}},
+		"internal/attack/inside":              {Rooms: []string{"internal/attack"}, Foreign: []string{"golang.org/x/sys"}},
 		"internal/approval":                   {Rooms: []string{task}, Not: []string{"os", "os/exec", "net", "net/http", "database/sql"}},
 		"internal/store/approvals":            {Rooms: []string{task, "internal/approval", "internal/store/table"}, Foreign: []string{"github.com/uptrace/bun"}},
 		"internal/credential":                 {Rooms: []string{task}, Not: []string{"os/exec", "net", "net/http"}},
@@ -79,8 +81,8 @@ func Rooms() map[string]Room {
 		"internal/server/paced":               {},
 		"internal/server/problem":             {Rooms: []string{"api", task}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
 		"internal/server":                     {Rooms: []string{"api", task, sandbox, stage, "internal/identity", "internal/fleet", "internal/output/glob"}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
-		"internal/cli":                        {Rooms: []string{"api", "client", "internal/audit", "internal/supervise"}, Foreign: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "charm.land/lipgloss/v2", "golang.org/x/term", "golang.org/x/sys"}},
 		"internal/server/approvals":           {Rooms: []string{"api", task, "internal/identity", "internal/approval", "internal/server/operation", "internal/server/translate"}},
+		"internal/cli":                        {Rooms: []string{"api", "client", "internal/attack", "internal/audit", "internal/supervise"}, Foreign: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "charm.land/lipgloss/v2", "golang.org/x/term", "golang.org/x/sys"}},
 		"internal/supervise":                  {Foreign: []string{"golang.org/x/sys"}},
 		"internal/testenv":                    {Rooms: []string{"api", "client"}, Any: true},
 	}
@@ -93,6 +95,11 @@ func Programs() map[string]Program {
 		"cofferdam": {Not: append([]string{
 			"internal/server", "internal/store", "internal/stage", "internal/sandbox", "internal/guest", "internal/egress",
 			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv", "internal/credential", "internal/approval",
+		}, vendors...)},
+		// It is brought into sandboxes, and knows nothing of ours.
+		"cofferdam-attack": {Not: append([]string{
+			"internal/task", "internal/policy", "internal/stage", "internal/sandbox", "internal/egress", "internal/store", "internal/audit", "internal/output", "internal/server",
+			"internal/identity", "internal/fleet", "internal/worker", "internal/cli", "internal/supervise", "internal/testenv", "internal/credential", "internal/guest", "api", "client",
 		}, vendors...)},
 		"cofferdamd": {Not: []string{
 			"gvisor.dev", "internal/sandbox/gvisor", "internal/sandbox/ledger", "internal/guest", "internal/egress/netstack", "internal/egress/keeper", "internal/egress/handover", "internal/egress/authority", "internal/egress/names", "internal/egress/record", "internal/egress/splice", "internal/egress/lender", "internal/worker",

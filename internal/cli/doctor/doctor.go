@@ -28,26 +28,43 @@ type Host struct {
 	Print         func(v any) error // prints it
 	Describe      func(err error) (code, detail string)
 	Failed        func(code int) error // ends with code when what was to be said was said
-	Out           io.Writer
+	URL           func() string        // of the server; empty: none is known
+	Usage         func(format string, args ...any) error
+	Out, Err      io.Writer
 }
 
 // Command returns the command.
 func Command(h Host) *cobra.Command {
 	var data string
+	var o assault
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Look for what is wrong, and say what to do", Args: cobra.NoArgs,
 		Long: `Look for what is wrong with an installation: with its processes, folders and disk when
 it is on this machine, and with what the server finds about itself, its workers, and
 about objects on them that no record explains. Ends with 0 when all is well, and with
-15 otherwise.`,
+15 otherwise.
+
+With --attack, tries instead from inside of sandboxes what must not work, on this
+machine, in about two minutes: each check is tried for real and held, fell, or could
+not be tried. Ends with 0 only if all held. It makes sandboxes and removes them.`,
+		Example: `  cofferdam doctor
+  cofferdam doctor --attack --page report.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := h.Interruptible(cmd.Context())
 			defer stop()
+			if err := o.check(h); err != nil || o.attack {
+				if err == nil {
+					h.meant(data)
+					err = o.run(ctx, h)
+				}
+				return err
+			}
 			found := h.local(data)
 			return h.report(append(found, h.server(ctx, data)...))
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "data folder of an installation on this machine (default: that of the configuration)")
+	o.flags(cmd.Flags())
 	return cmd
 }
 
@@ -70,16 +87,21 @@ func (h Host) local(data string) []api.Check {
 	return checks
 }
 
-// server asks the server; that it does not answer is a finding too.
-func (h Host) server(ctx context.Context, data string) []api.Check {
-	if data != "" && !h.Named() {
-		// The server that is meant is the one of that folder.
-		if l, err := supervise.NewLayout(data); err == nil {
-			if _, err := os.Stat(l.ClientFile()); err == nil {
-				h.Use(l.ClientFile())
-			}
+// meant takes the server of a data folder, unless another one is named.
+func (h Host) meant(data string) {
+	if data == "" || h.Named() {
+		return
+	}
+	if l, err := supervise.NewLayout(data); err == nil {
+		if _, err := os.Stat(l.ClientFile()); err == nil {
+			h.Use(l.ClientFile())
 		}
 	}
+}
+
+// server asks the server; that it does not answer is a finding too.
+func (h Host) server(ctx context.Context, data string) []api.Check {
+	h.meant(data)
 	var d api.Doctor
 	err := h.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		d, err = c.Doctor(ctx)
