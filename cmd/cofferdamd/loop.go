@@ -29,17 +29,20 @@ func (l lender) Value(ctx context.Context, sandbox string, lease task.Lease) (ou
 // it is now. Addresses that are not literal are of another machine.
 func (p *plane) protected(listening netip.AddrPort) []netip.AddrPort {
 	all := []netip.AddrPort{listening}
-	address := p.flags.temporal
-	if b, err := os.ReadFile(filepath.Join(p.flags.data, "engine", "boot.json")); err == nil && address == "" {
+	addresses := []string{p.flags.temporal}
+	if b, err := os.ReadFile(filepath.Join(p.flags.data, "engine", "boot.json")); err == nil && p.flags.temporal == "" {
 		var engine struct {
-			Address string `json:"address"`
+			Address string   `json:"address"`
+			Inner   []string `json:"inner"`
 		}
 		if json.Unmarshal(b, &engine) == nil {
-			address = engine.Address
+			addresses = append(engine.Inner, engine.Address)
 		}
 	}
-	if at, err := netip.ParseAddrPort(address); err == nil {
-		all = append(all, at)
+	for _, address := range addresses {
+		if at, err := netip.ParseAddrPort(address); err == nil {
+			all = append(all, at)
+		}
 	}
 	return all
 }

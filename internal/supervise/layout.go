@@ -183,6 +183,7 @@ type Boot struct {
 	Boot      string    `json:"boot"`
 	StartedAt time.Time `json:"startedAt"`
 	Address   string    `json:"address"`
+	Inner     []string  `json:"inner"` // further addresses that it listens on for itself
 }
 
 func (l Layout) boot(folder string) (Boot, error) {

@@ -67,7 +67,10 @@ func (s *supervisor) programs() []program {
 			if err != nil {
 				return nil, err
 			}
-			return append(args, "--protect", engine.Address), nil
+			for _, own := range append([]string{engine.Address}, engine.Inner...) {
+				args = append(args, "--protect", own)
+			}
+			return args, nil
 		}},
 		workerProgram(l, s.opts.Bin, s.url, s.opts.Images),
 	}

@@ -29,9 +29,19 @@ type ports struct {
 	front, inner, history, matching, worker int
 }
 
+// addresses are those of the inner services.
+func (p ports) addresses() []string {
+	var all []string
+	for _, port := range []int{p.inner, p.history, p.matching, p.worker} {
+		all = append(all, net.JoinHostPort(loopback, strconv.Itoa(port)))
+	}
+	return all
+}
+
 // choosePorts takes the port asked for, else the remembered one when it is
 // free, else any, and remembers it: clients that redial after a restart then
-// mostly find the engine where it was.
+// mostly find the engine where it was. The inner services' are remembered too, so
+// that who keeps others away from them needs no new list.
 func choosePorts(folder, listen string) (ports, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -41,16 +51,20 @@ func choosePorts(folder, listen string) (ports, error) {
 		return ports{}, fmt.Errorf("listen address %q: the engine listens on %s only", listen, loopback)
 	}
 	remembered := filepath.Join(folder, "port")
+	text, err := os.ReadFile(remembered)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return ports{}, fmt.Errorf("remembered ports: %w", err)
+	}
+	old := strings.Fields(string(text))
+	again := func(i int) []string {
+		if i < len(old) {
+			return []string{old[i], "0"}
+		}
+		return []string{"0"}
+	}
 	wanted := []string{port}
 	if port == "0" {
-		wanted = []string{"0"}
-		old, err := os.ReadFile(remembered)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return ports{}, fmt.Errorf("remembered port: %w", err)
-		}
-		if p := strings.TrimSpace(string(old)); p != "" {
-			wanted = []string{p, "0"}
-		}
+		wanted = again(0)
 	}
 	// All are held open until the last is chosen, so that they differ.
 	var held []net.Listener
@@ -76,12 +90,12 @@ func choosePorts(folder, listen string) (ports, error) {
 	if p.front, err = take(wanted...); err != nil {
 		return ports{}, err
 	}
-	for _, inner := range []*int{&p.inner, &p.history, &p.matching, &p.worker} {
-		if *inner, err = take("0"); err != nil {
+	for i, inner := range []*int{&p.inner, &p.history, &p.matching, &p.worker} {
+		if *inner, err = take(again(i + 1)...); err != nil {
 			return ports{}, err
 		}
 	}
-	return p, writeFile(remembered, []byte(strconv.Itoa(p.front)+"\n"))
+	return p, writeFile(remembered, fmt.Appendf(nil, "%d\n%d\n%d\n%d\n%d\n", p.front, p.inner, p.history, p.matching, p.worker))
 }
 
 // serverConfig is the whole configuration: one cluster, one SQLite file, no

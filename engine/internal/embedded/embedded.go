@@ -106,7 +106,7 @@ func start(ctx context.Context, o Options, lock *os.File) (*Engine, error) {
 	if err := waitServing(ctx, e.Address, token); err != nil {
 		return nil, errors.Join(fmt.Errorf("engine server: %w", err), e.server.Stop())
 	}
-	if err := writeBoot(o, e.Address); err != nil {
+	if err := writeBoot(o, e.Address, ports.addresses()); err != nil {
 		return nil, errors.Join(err, e.server.Stop())
 	}
 	return e, nil

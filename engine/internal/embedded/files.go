@@ -38,14 +38,15 @@ func NewBoot() string {
 }
 
 // writeBoot says that the engine serves, and where.
-func writeBoot(o Options, address string) error {
+func writeBoot(o Options, address string, inner []string) error {
 	b, err := json.MarshalIndent(struct {
 		Program   string    `json:"program"`
 		PID       int       `json:"pid"`
 		Boot      string    `json:"boot"`
 		StartedAt time.Time `json:"startedAt"`
 		Address   string    `json:"address"`
-	}{"cofferdam-engine", os.Getpid(), o.Boot, time.Now().UTC(), address}, "", "  ")
+		Inner     []string  `json:"inner"`
+	}{"cofferdam-engine", os.Getpid(), o.Boot, time.Now().UTC(), address, inner}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("boot.json: %w", err)
 	}
