@@ -172,8 +172,8 @@ func TestGatewayAsks(t *testing.T) {
 		t.Errorf("%d %+v", status, out)
 	}
 	a.held = task.Held{}
-	for _, sandbox := range []string{"sb-bbbbbbbbbbbbbbbb", "sb-cccccccccccccccc", "x"} {
-		if status, _ := turn(sandbox); status != http.StatusForbidden || a.held.Sandbox != "" {
+	for sandbox, want := range map[string]int{"sb-bbbbbbbbbbbbbbbb": http.StatusServiceUnavailable, "sb-cccccccccccccccc": http.StatusForbidden, "x": http.StatusForbidden} {
+		if status, _ := turn(sandbox); status != want || a.held.Sandbox != "" {
 			t.Errorf("%s: %d %+v", sandbox, status, a.held)
 		}
 	}

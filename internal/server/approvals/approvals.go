@@ -213,9 +213,12 @@ func (d *Desk) ask(ctx context.Context, in *askInput) (*askOutput, error) {
 	holds, err := d.Machines.Holds(looking, r.Sandbox, p.User)
 	cancel()
 	switch {
-	case reason(err) == task.InputNotFound || reason(err) == task.InputInvalid || err == nil && !holds:
-		d.Log.WarnContext(ctx, "a gateway asked for a sandbox that is not on its machine", "sandbox", fmt.Sprintf("%.64q", r.Sandbox), "gateway", p.User)
-		return nil, task.Fail(task.PolicyDenied, "this sandbox is not on the gateway's machine", nil)
+	case err == nil && !holds:
+		// A worker that is not back after a restart of ours holds nothing yet.
+		return nil, task.Fail(task.InfraControlAway, "this sandbox is not known to be on the gateway's machine at this moment", nil)
+	case reason(err) == task.InputNotFound || reason(err) == task.InputInvalid:
+		d.Log.WarnContext(ctx, "a gateway asked for a sandbox that is nowhere", "sandbox", fmt.Sprintf("%.64q", r.Sandbox), "gateway", p.User)
+		return nil, task.Fail(task.PolicyDenied, "there is no such sandbox", nil)
 	case err != nil:
 		return nil, task.Fail(task.InfraControlAway, "which machine has the sandbox can't be known at this moment", err)
 	}
