@@ -93,7 +93,9 @@ func (c *connection) logIn(r *netstack.Request) {
 		c.way.log.Debug("start-up inside", "conn", c.id, "error", err)
 		c.unfit(insideFault(err))
 		return
-	case g.Cancel != nil:
+	}
+	defer g.End()
+	if g.Cancel != nil {
 		c.cancelFar(*g.Cancel)
 		return
 	}
@@ -431,4 +433,5 @@ func (c *connection) answerPostgres(r *netstack.Request, reason task.Reason) {
 		return
 	}
 	_ = refusalFor(reason).Refuse(g.Conn)
+	g.End()
 }

@@ -177,6 +177,14 @@ func (g *Guest) Authenticate(v *Verifier) error {
 	return nil
 }
 
+// End ends TLS as servers do before the connection is closed: without it what
+// came last, be it nothing, may have been cut.
+func (g *Guest) End() {
+	if secure, ok := g.Conn.(*tls.Conn); ok {
+		_ = secure.CloseWrite() // who is gone does not need it
+	}
+}
+
 // negotiate says that neither a later minor version nor an extension of the
 // protocol is spoken, to who asked for one.
 func (g *Guest) negotiate() error {
