@@ -16,6 +16,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // echo answers with the key that it was sent, wherever and however it can.
@@ -69,6 +71,8 @@ func echo(rw http.ResponseWriter, r *http.Request) {
 	case "br":
 		rw.Header().Set("Content-Encoding", "br")
 		fmt.Fprint(rw, key)
+	case "other":
+		fmt.Fprint(rw, "sk-of-another-lease")
 	case "asked":
 		fmt.Fprint(rw, r.Header.Get("Accept-Encoding"))
 	}
@@ -80,9 +84,11 @@ func TestTheFarSideRepeatsTheKey(t *testing.T) {
 	covered := strings.Repeat("*", len(realKey))
 	kinds(t, func(t *testing.T, inside, outside bool) {
 		w := newWithin(t, outside, echo)
+		w.lender.others = []task.Secret{task.NewSecret("sk-of-another-lease")}
 		client := w.inside(inside)
 		for form, want := range map[string]string{
 			"header": "", "length": "<" + covered + ">......", "bytes": covered, "range": covered, "trailer": "x", "hint": "", "gzip": "x " + covered, "asked": "identity",
+			"other": strings.Repeat("*", len("sk-of-another-lease")),
 			"basic": "", "base64-0": "", "base64-1": "", "base64-2": "", "url": "", "json": "", "hex": "",
 		} {
 			var hints textproto.MIMEHeader

@@ -26,10 +26,13 @@ const (
 
 // lender lends one value, or fails.
 type lender struct {
-	err   error
-	mu    sync.Mutex
-	asked int
+	err    error
+	mu     sync.Mutex
+	asked  int
+	others []task.Secret // that are held for the sandbox too
 }
+
+func (l *lender) Held(string) []task.Secret { return l.others }
 
 func (l *lender) Value(_ context.Context, sandbox string, lease task.Lease) (outbound.Secret, error) {
 	l.mu.Lock()

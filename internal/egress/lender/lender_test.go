@@ -202,6 +202,9 @@ func TestValueIsKeptRenewedAndEnds(t *testing.T) {
 	if c.count() != 1 {
 		t.Errorf("asked %d times for one value", c.count())
 	}
+	if len(l.Held(box)) != 1 || len(l.Held(box[:len(box)-1])) != 0 {
+		t.Errorf("held: %d, of another sandbox %d", len(l.Held(box)), len(l.Held(box[:len(box)-1])))
+	}
 	// At half its time it is renewed behind the one who needs it.
 	now.add(31 * time.Second)
 	wants(t, l, "l-a")
