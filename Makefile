@@ -57,7 +57,7 @@ test-root: build $(BUDGET)
 
 ## test-slow: what takes too long for each change: the slower harnesses, large files at full size
 test-slow: build
-	COFFERDAM_BIN=$(BIN) go test -tags root,slow -p 1 -timeout 60m -run 'TestOpencodeAndGemini|TestOpencodeIsResumed|SpeaksACP|LoadsItsSession|TestManyFiles|TestLargeFileFlatMemory|TestLongFolder' ./internal/sandbox/gvisor ./test/e2e
+	COFFERDAM_BIN=$(BIN) go test -tags root,slow -p 1 -timeout 60m -run 'TestOpencodeAndGemini|TestOpencodeIsResumed|SpeaksACP|LoadsItsSession|TestManyFiles|TestLargeFileFlatMemory|TestLongFolder|TestAttackSees' ./internal/sandbox/gvisor ./test/e2e
 
 ## bench: ratios side by side in one run; prints the table of docs/benchmarks.md
 bench: tools build
