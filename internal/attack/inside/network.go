@@ -285,7 +285,7 @@ func (t *try) mixed() verdict {
 	for i := range n {
 		n[i] = i
 	}
-	return each(n, func(i int) verdict {
+	v := each(n, func(i int) verdict {
 		if i%2 == 0 {
 			if c, err := net.DialTimeout("tcp", t.plan.Allowed+":80", wait); err == nil {
 				_, _ = io.WriteString(c, t.request(t.plan.Allowed))
@@ -295,6 +295,10 @@ func (t *try) mixed() verdict {
 		}
 		return t.plain(t.random()+":80", t.random())
 	})
+	if v.outcome == "held" {
+		v.happened = "100 connections to a name that no rule allows were refused, each, amid 100 to one that is allowed"
+	}
+	return v
 }
 
 func (t *try) upstream() string {
