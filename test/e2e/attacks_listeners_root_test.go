@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/task"
 	"github.com/cofferdam/cofferdam/internal/testenv"
 )
 
@@ -51,21 +52,29 @@ func TestOneServiceOfTheHost(t *testing.T) {
 			urls += fmt.Sprintf(" http://%s/v1/health", net.JoinHostPort(host, fmt.Sprint(port)))
 		}
 	}
-	box := sandboxOf(t, e, api.SandboxRequest{Policy: "version: 1\nagent: {network: {allow: [" + strings.TrimSuffix(rules, ", ") + "]}}\n"})
-	out, _ := execIn(t, e, box.ID, "for u in "+urls+"; do echo \"$u $(curl -s -m 10 $u | head -c 300 | tr '\\n' ' ')\"; done")
-	reached := 0
-	for line := range strings.Lines(out) {
-		url, answer, _ := strings.Cut(strings.TrimSpace(line), " ")
-		opened := strings.HasPrefix(url, fmt.Sprintf("http://me.test:%d/", open.port)) || strings.HasPrefix(url, fmt.Sprintf("http://%s/", net.JoinHostPort(address, fmt.Sprint(open.port))))
-		switch hello := strings.Contains(answer, "hello from"); {
-		case opened && hello:
-			reached++
-		case opened || hello || !strings.Contains(answer, "policy.address"):
-			t.Errorf("%s answers %q", url, answer)
+	sandbox := sandboxOf(t, e, api.SandboxRequest{Policy: "version: 1\nagent: {network: {allow: [" + strings.TrimSuffix(rules, ", ") + "]}}\n"})
+	out, _ := execIn(t, e, sandbox.ID, "for u in "+urls+"; do echo \"$u $(curl -s -m 10 $u | head -c 300 | tr '\\n' ' ')\"; done")
+	if hello := strings.Count(out, "hello from"); hello != 2 || shut.conns.Load() != 0 {
+		t.Errorf("%d of 2 were reached, and %d connections came to a service that is not opened; it prints %s", hello, shut.conns.Load(), out)
+	}
+	// What the gateway says of each: the one port is allowed under its two names, and
+	// nothing else was dialled.
+	refused := map[string]bool{}
+	for _, r := range (&box{c: &clients{e: e}, id: sandbox.ID}).records(t) {
+		name := r.Name
+		if name == "" {
+			name = r.Address
+		}
+		opened := int(r.Port) == open.port && name != "loop.test"
+		if (r.Verdict == "allowed") != opened || !opened && r.Reason != task.PolicyAddress {
+			t.Errorf("%s port %d: %s %s", name, r.Port, r.Verdict, r.Reason)
+		}
+		if r.Verdict == "denied" {
+			refused[fmt.Sprint(name, r.Port)] = true
 		}
 	}
-	if n := shut.conns.Load(); reached != 2 || n != 0 {
-		t.Errorf("%d of 2 were reached, and %d connections came to a service that is not opened; it prints %s", reached, n, out)
+	if want := 3*len(ports) - 2; len(refused) != want {
+		t.Errorf("%d refusals of %d are on record", len(refused), want)
 	}
 }
 
