@@ -14,11 +14,6 @@ type Everything interface {
 	// EndAll wipes every value and ends every lease, in one transaction. It may be
 	// repeated.
 	EndAll(ctx context.Context, at time.Time) (task.EndOfAll, error)
-	// Sealed lists the credentials' values as they are sealed.
-	Sealed(ctx context.Context) ([]task.SealedRow, error)
-	// Reseal replaces sealed values in one transaction; a row that changed since it
-	// was read stays as it is.
-	Reseal(ctx context.Context, changes []task.Resealed) error
 }
 
 // RevokeAll ends everything: every value is wiped and every lease ended in one

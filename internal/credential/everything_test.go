@@ -32,8 +32,10 @@ func TestRevokeAll(t *testing.T) {
 			t.Errorf("lease %+v, %v", have, err)
 		}
 	}
-	if left, err := rows.Sealed(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("still sealed: %v, %v", left, err)
+	for _, name := range []string{"before", "bobs", "key"} {
+		if c, sealed, err := r.store.Credential(t.Context(), name); err != nil || c.Revoked == nil || len(sealed) != 0 {
+			t.Errorf("%s: %+v, %d bytes are still sealed, %v", name, c, len(sealed), err)
+		}
 	}
 	if r.records("credential.revoke") != 3 || r.records("credential.ended") != 3 || r.records("credential.revoke_all") != 1 {
 		t.Errorf("the account is not whole:\n%s", r.export())

@@ -70,7 +70,7 @@ type workerPath struct {
 }
 
 type marking struct {
-	workerPath
+	Name string `path:"name" maxLength:"64"`
 	Body api.WorkerMarking
 }
 

@@ -1,11 +1,9 @@
 // Package vault keeps what is done to every row of the vault at once: the end of
-// all credentials and leases, and their sealing under another key. Sealed values
-// are only text to this package.
+// all credentials and leases.
 package vault
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -133,49 +131,4 @@ func (r *Rows) ended(ctx context.Context, tx bun.Tx, ns int64, out *task.EndOfAl
 		out.Cut = append(out.Cut, l)
 	}
 	return nil
-}
-
-// Sealed lists every value that is sealed: those of credentials, and those that
-// were minted.
-func (r *Rows) Sealed(ctx context.Context) ([]task.SealedRow, error) {
-	var out []task.SealedRow
-	var rows []credentialRow
-	if err := r.base.Read.NewSelect().Model(&rows).Where("sealed <> ''").OrderExpr("name").Scan(ctx); err != nil {
-		return nil, r.base.Failure("list sealed values", err)
-	}
-	for _, row := range rows {
-		c, err := row.credential()
-		if err != nil {
-			return nil, r.base.Failure("list sealed values", err)
-		}
-		out = append(out, task.SealedRow{ID: row.ID, Credential: c, Sealed: decoded(row.Sealed)})
-	}
-	return out, nil
-}
-
-// decoded is a sealed value from its column. What is no base64 is no sealed value
-// either: the vault says so.
-func decoded(text string) []byte {
-	b, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-// Reseal replaces sealed values, all in one transaction. A row that changed since
-// it was read, such as one that was wiped, stays as it is.
-func (r *Rows) Reseal(ctx context.Context, changes []task.Resealed) error {
-	return r.base.Failure("seal anew", r.base.Change(ctx, "", func(tx bun.Tx) error {
-		for _, c := range changes {
-			name := "credentials"
-			if c.Minted {
-				name = "minted_values"
-			}
-			if _, err := tx.NewRaw("UPDATE "+name+" SET sealed = ? WHERE id = ? AND sealed = ?", base64.StdEncoding.EncodeToString(c.New), c.ID, base64.StdEncoding.EncodeToString(c.Old)).Exec(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
 }
