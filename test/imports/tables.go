@@ -26,6 +26,7 @@ func Rooms() map[string]Room {
 		"internal/stage/steps":           {Rooms: []string{task, sandbox, stage, "internal/output/glob", "internal/output/junit"}, Not: []string{"os/exec", "net", "net/http"}},
 		"internal/stage/steps/environ":   {Rooms: []string{task}, Not: noIO()},
 		"internal/stage/steps/fact":      {Rooms: []string{task}, Not: noIO()},
+		"internal/stage/steps/granted":   {Rooms: []string{task}, Not: noIO()},
 		"internal/stage/steps/listing":   {Rooms: []string{task, "internal/output/glob"}, Not: noIO()},
 		"internal/stage/steps/sealed":    {Rooms: []string{task, stage}, Not: noIO()},
 		"internal/stage/steps/script":    {Not: noIO()},

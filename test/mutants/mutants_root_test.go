@@ -35,8 +35,8 @@ func mutants() []mutant {
 		},
 		{
 			"second dial to another address", "internal/egress/connection.go",
-			"\tconn, to, err := outbound.Dial(ctx, addresses,",
-			"\tif again, err := c.way.gateway.options.Resolver.Lookup(ctx, c.name); err == nil && len(again) > 0 {\n\t\taddresses = again\n\t}\n\tconn, to, err := outbound.Dial(ctx, addresses,",
+			"\tconn, to, err := c.way.gateway.dial(ctx, addresses,",
+			"\tif again, err := c.way.gateway.options.Resolver.Lookup(ctx, c.name); err == nil && len(again) > 0 {\n\t\taddresses = again\n\t}\n\tconn, to, err := c.way.gateway.dial(ctx, addresses,",
 			"./internal/egress",
 		},
 		{
@@ -77,6 +77,14 @@ func mutants() []mutant {
 		{
 			"a decision is not recorded before the dial", "internal/egress/connection.go",
 			"\tif err := c.way.records.Append(rec); err != nil {", "\tif err := error(nil); err != nil {", "./internal/egress",
+		},
+		{
+			"an answer for one use is used twice", "internal/store/approvals/approvals.go",
+			"if took = r.UsedBy == by; took ||", "if took = r.UsedBy != \"\"; took ||", "./internal/store/approvals",
+		},
+		{
+			"what passes under a decision that is taken back goes on", "internal/egress/way.go",
+			"w.cutUnder(takenBack(before, grant))", "w.cutUnder(nil)", "./internal/egress",
 		},
 		{
 			"a value opens under another binding", "internal/credential/seal.go",

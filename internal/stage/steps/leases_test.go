@@ -256,8 +256,8 @@ func TestRevokedLeaseIsWithdrawnFromTheGrant(t *testing.T) {
 	if err := h.work.Withdraw(t.Context(), []task.Lent{{Lease: task.Lease{ID: "l"}, Sandbox: "sb-gone"}}); err != nil {
 		t.Errorf("of a sandbox that is gone: %v", err)
 	}
-	if len(h.work.grants.held) != 0 {
-		t.Errorf("grants that ended are remembered: %v", h.work.grants.held)
+	if n := h.work.Known(); n != 0 {
+		t.Errorf("%d grants that ended are remembered", n)
 	}
 }
 

@@ -59,7 +59,7 @@ func (r *run) giveLoop(ctx context.Context) (own task.Grant, err error) {
 		return own, nil // nothing may be reached, by either
 	}
 	r.gave = true
-	err = r.setGrant(ctx, inside, func(g *task.Grant) error {
+	err = r.SetGrant(ctx, inside, func(g *task.Grant) error {
 		if err := r.answered(ctx, g); err != nil {
 			return err
 		}

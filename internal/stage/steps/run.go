@@ -163,7 +163,7 @@ func (r *run) settle(ctx context.Context) error {
 	r.endTraffic()
 	if r.gave {
 		errs = append(errs, r.Leases.End(ctx, r.in.Task, r.row.Sandbox, task.EndedStage), r.abandon(ctx))
-		errs = append(errs, r.setGrant(ctx, task.Grant{Task: r.in.Task, Sandbox: r.row.Sandbox, PolicyDigest: r.plan.Digest}, nil))
+		errs = append(errs, r.SetGrant(ctx, task.Grant{Task: r.in.Task, Sandbox: r.row.Sandbox, PolicyDigest: r.plan.Digest}, nil))
 		if err := r.collect(ctx, r.in.Task, r.row.Sandbox); err != nil {
 			r.Logger.Warn("egress records not collected; close tries again", "task", r.in.Task, "sandbox", r.row.Sandbox, "err", err)
 		}
@@ -181,7 +181,7 @@ func (r *run) give(ctx context.Context, name task.StageName, role string) error 
 	r.watchTraffic(ctx)
 	grant := r.plan.Grant(r.in.Task, name, r.row.Sandbox)
 	r.granted = append(r.granted, grant.Rules...)
-	return r.setGrant(ctx, grant, func(g *task.Grant) error {
+	return r.SetGrant(ctx, grant, func(g *task.Grant) error {
 		if err := r.answered(ctx, g); err != nil {
 			return err
 		}

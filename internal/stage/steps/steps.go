@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/granted"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/sealed"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -64,7 +65,7 @@ type Deps struct {
 // Work does the stages of tasks.
 type Work struct {
 	Deps
-	grants grants
+	*granted.Grants
 }
 
 // New returns the work of d.
@@ -73,7 +74,7 @@ func New(d Deps) *Work {
 	if d.Masks != nil {
 		d.Facts = sealed.Facts{Facts: d.Facts, Masks: d.Masks}
 	}
-	return &Work{Deps: d}
+	return &Work{Deps: d, Grants: granted.New(d.Sandboxes)}
 }
 
 // errSkipped is what a step returns that has nothing to do.
