@@ -129,9 +129,6 @@ func printable(v string) bool {
 	return true
 }
 
-// Any says whether there are matchers at all.
-func (f Fields) Any() bool { return f.never || len(f.query) > 0 || len(f.headers) > 0 }
-
 // Text tells matchers in one line.
 func Text(list []task.Match) string {
 	words := make([]string, len(list))
