@@ -64,3 +64,27 @@ func TestMarkedWorkers(t *testing.T) {
 	c.Mark(task.WorkerMark{Worker: "machine-2"})
 	c.connected(t, 2)
 }
+
+// After a restart of the control plane whose a sandbox is can't be known until
+// its worker is back: nobody is told that it is not theirs, so that a gateway
+// which asks first asks again.
+func TestHoldsBeforeTheWorkerIsBack(t *testing.T) {
+	kept := &memory{where: map[string]string{}}
+	before := newControl(t, fleet.Options{Placement: kept})
+	keep(t, newLink(t.TempDir(), before.url, "machine-1"))
+	before.connected(t, 1)
+	id := before.create(t, sandbox.Spec{})
+	after := newControl(t, fleet.Options{Placement: kept})
+	ok, err := after.Holds(t.Context(), id, "machines")
+	if ok {
+		t.Error("a machine that is not here holds a sandbox")
+	}
+	wantReason(t, err, task.InfraWorkerLost)
+	if ok, err := after.Holds(t.Context(), id, ""); ok || err != nil {
+		t.Errorf("of nobody: %v, %v", ok, err)
+	}
+	after.Mark(task.WorkerMark{Worker: "machine-1", State: task.WorkerQuarantined})
+	if ok, err := after.Holds(t.Context(), id, "machines"); ok || err != nil {
+		t.Errorf("quarantined: %v, %v", ok, err)
+	}
+}

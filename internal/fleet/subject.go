@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+
+	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // Holds says whether the sandbox is on a worker that connected with a token of
@@ -15,6 +17,10 @@ func (f *Fleet) Holds(ctx context.Context, id, subject string) (bool, error) {
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
 	m := f.registry.members[worker]
+	if m == nil && subject != "" && !f.registry.marks[worker].Apart() {
+		// After a restart of ours a machine's gateway may be back before its worker.
+		return false, task.Fail(task.InfraWorkerLost, "the worker that has the sandbox is not connected at this moment", nil)
+	}
 	return m != nil && !f.registry.marks[worker].Apart() && subject != "" && m.subject == subject, nil
 }
 
