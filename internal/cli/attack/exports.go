@@ -292,5 +292,5 @@ func (a *assault) flood(ctx context.Context, c *client.Client, id, check string)
 			return
 		}
 	}
-	a.say(check, attack.Untried, "it ended with %d %s %s and said %q: %v", st.ExitCode, st.Reason, st.Error, said.buf.String(), err)
+	a.say(check, attack.Untried, "it ended with %d %s %s after %d bytes of output: %v", st.ExitCode, st.Reason, st.Error, said.all, err)
 }
