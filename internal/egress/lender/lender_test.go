@@ -321,10 +321,10 @@ func TestWaitsForTheControlPlane(t *testing.T) {
 // What is no answer is asked again until the wait is over, and says so then.
 func TestFaultyControlPlane(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter, int){
-		"garbage":      func(w http.ResponseWriter, _ int) { fmt.Fprint(w, "\x00\xff<html>"+secret) },
-		"cut":          func(w http.ResponseWriter, _ int) { fmt.Fprint(w, `{"value":"`+secret) },
-		"no value":     func(w http.ResponseWriter, _ int) { fmt.Fprint(w, `{"seconds":60}`) },
-		"no time":      func(w http.ResponseWriter, _ int) { fmt.Fprintf(w, `{"value":%q}`, secret) },
+		"garbage":  func(w http.ResponseWriter, _ int) { fmt.Fprint(w, "\x00\xff<html>"+secret) },
+		"cut":      func(w http.ResponseWriter, _ int) { fmt.Fprint(w, `{"value":"`+secret) },
+		"no value": func(w http.ResponseWriter, _ int) { fmt.Fprint(w, `{"seconds":60}`) },
+		"no time":  func(w http.ResponseWriter, _ int) { fmt.Fprintf(w, `{"value":%q}`, secret) },
 		"once, with a time": func(w http.ResponseWriter, _ int) {
 			fmt.Fprintf(w, `{"value":%q,"seconds":60,"once":true}`, secret)
 		},

@@ -20,7 +20,7 @@ import (
 type DirectOptions struct {
 	Resolver Resolver
 	Guard    func() *guard.Guard // asked for each connection: our own listeners may move
-	Roots    *x509.CertPool // nil: the system's
+	Roots    *x509.CertPool      // nil: the system's
 	// Private says whether the operator opens private addresses of a host at a
 	// port; nil: of none.
 	Private func(host string, port uint16) bool

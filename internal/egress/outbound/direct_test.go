@@ -43,7 +43,9 @@ func TestDirect(t *testing.T) {
 	ours := serve("ours.test", time.Now().Add(time.Hour))
 	d := NewDirect(DirectOptions{
 		Resolver: names, Roots: far.Roots, Guard: func() *guard.Guard { return guard.New([]netip.AddrPort{ours}, nil) },
-		Private: func(host string, port uint16) bool { return host != "private.test" && port != closed.Port() || host == "forge.test" },
+		Private: func(host string, port uint16) bool {
+			return host != "private.test" && port != closed.Port() || host == "forge.test"
+		},
 	})
 	shut := NewDirect(DirectOptions{Resolver: names, Roots: far.Roots, Guard: func() *guard.Guard { return guard.New(nil, nil) }})
 	for _, c := range []struct {
