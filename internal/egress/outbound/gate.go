@@ -15,7 +15,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-const lendWait = 15 * time.Second // for a value to be lent
+const lendWait = 30 * time.Second // for a value to be lent
 
 // Gate decides the requests to one name and port. Its zero value denies.
 type Gate struct {
