@@ -61,13 +61,16 @@ func serveKeyed(t *testing.T) (*keyed, *testenv.Env) {
 	})
 }
 
-// ServeHTTP answers without ever repeating what it was sent.
+// ServeHTTP answers; what it was sent it repeats on /ok/echo alone.
 func (k *keyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	k.seen[r.URL.Path] = append(k.seen[r.URL.Path], strings.Join(r.Header.Values("X-Api-Key"), "|"))
 	_ = r.Write(&k.all)
 	k.mu.Unlock()
 	switch r.URL.Path {
+	case "/ok/echo":
+		repeat(w, r.Header.Get("X-Api-Key"))
+		return
 	case "/ok/hold":
 		k.held <- struct{}{}
 		select {
