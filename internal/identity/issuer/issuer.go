@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/identity/pace"
+
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -49,12 +51,15 @@ type Options struct {
 type Issuer struct {
 	o    Options
 	file string
-	pace pace
+	pace *pace.Pace // how often one lease may have a token: each is a record that is kept for ever
 
 	mu    sync.Mutex
 	keys  ring
 	fault error // the keys can't be used; only a person can mend it
 }
+
+// tokenBurst is how many tokens a lease may have at once.
+const tokenBurst = 200
 
 // seenBy is who saw the facts of this package.
 const seenBy = "control plane"
@@ -71,7 +76,7 @@ func Open(o Options) (*Issuer, error) {
 	if o.Delay < CacheTime {
 		return nil, task.Fail(task.InputInvalid, fmt.Sprintf("--identity-publish-delay %s: must be at least %s, for which relying parties keep the published keys", o.Delay, CacheTime), nil)
 	}
-	i := &Issuer{o: o, file: filepath.Join(o.Dir, "identity.json")}
+	i := &Issuer{o: o, pace: &pace.Pace{Rate: 10, Burst: tokenBurst, Most: 8192}, file: filepath.Join(o.Dir, "identity.json")}
 	if o.URL == "" {
 		return i, nil
 	}
@@ -158,7 +163,7 @@ func (i *Issuer) Token(ctx context.Context, l task.Lent, audience string) (task.
 	if text := task.AudienceFault(audience); text != "" {
 		return task.Secret{}, task.Fail(task.PolicyCredential, "the audience "+text, nil)
 	}
-	if !i.pace.may(l.ID, i.o.Now()) {
+	if !i.pace.May(l.ID, i.o.Now()) {
 		return task.Secret{}, task.Fail(task.LimitRequests, "this lease asks for tokens too often; ask again in a second", nil)
 	}
 	t, err := i.o.Runs.Task(ctx, l.Task)

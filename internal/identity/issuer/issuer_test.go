@@ -136,15 +136,15 @@ func TestTooOften(t *testing.T) {
 	r := newRig(t)
 	n := 0
 	for ; n < 1000; n++ {
-		if !r.i.pace.may("l-a", r.tick()) {
+		if !r.i.pace.May("l-a", r.tick()) {
 			break
 		}
 	}
-	if n != paceBurst || r.i.pace.may("l-a", r.tick()) || !r.i.pace.may("l-b", r.tick()) {
+	if n != tokenBurst || r.i.pace.May("l-a", r.tick()) || !r.i.pace.May("l-b", r.tick()) {
 		t.Errorf("%d at once", n)
 	}
 	r.sleep(time.Second)
-	if !r.i.pace.may("l-a", r.tick()) {
+	if !r.i.pace.May("l-a", r.tick()) {
 		t.Error("it never comes back")
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/identity/pace"
+
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -60,7 +62,9 @@ type Options struct {
 // Desk answers for credentials. It is safe for concurrent use.
 type Desk struct {
 	Options
-	pace pace
+	// A machine has some hundred sandboxes, each with a few leases, and asks for
+	// each about once a minute.
+	pace *pace.Pace
 }
 
 // New returns a desk.
@@ -68,8 +72,11 @@ func New(o Options) (*Desk, error) {
 	if o.Vault == nil || o.Leases == nil || o.Machines == nil || o.Grants == nil || o.Life < time.Second || o.Now == nil || o.Log == nil {
 		return nil, errors.New("credentials: an option is missing")
 	}
-	return &Desk{Options: o}, nil
+	return &Desk{Options: o, pace: &pace.Pace{Rate: 50, Burst: askBurst, Most: 4096}}, nil
 }
+
+// askBurst is how many values a gateway may ask for at once.
+const askBurst = 200
 
 // cutLimit bounds how long a revocation waits for machines. What they hold
 // ends by itself after Options.Life.
@@ -198,7 +205,7 @@ func (d *Desk) Lend(ctx context.Context, who identity.Principal, r api.LendReque
 	if who.Role != identity.Gateway || who.User == "" {
 		return api.LendAnswer{}, task.Fail(task.PolicyDenied, "only a gateway is lent values", nil)
 	}
-	if !d.pace.may(who.Token, d.Now()) {
+	if !d.pace.May(who.Token, d.Now()) {
 		return api.LendAnswer{}, task.Fail(task.LimitRequests, "this gateway asks too often; ask again in a second", nil)
 	}
 	refused := task.Fail(task.PolicyCredential, "this lease is not lent to this sandbox, or it has ended", nil)

@@ -177,21 +177,6 @@ func TestOnlyTheMachinesGatewayIsLent(t *testing.T) {
 	wants(t, err, task.InfraControlAway)
 }
 
-func TestPaceComesBack(t *testing.T) {
-	var p pace
-	now := time.Now()
-	n := 0
-	for p.may("a", now) {
-		n++
-	}
-	if n != paceBurst || !p.may("b", now) || p.may("a", now.Add(-time.Hour)) {
-		t.Errorf("%d at once", n)
-	}
-	if !p.may("a", now.Add(time.Second)) {
-		t.Error("it never comes back")
-	}
-}
-
 func TestEndingWithdrawsAndTells(t *testing.T) {
 	r := newRig(t)
 	tk, lease := r.lend(t)
