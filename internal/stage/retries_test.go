@@ -44,6 +44,8 @@ func TestSeedFailures(t *testing.T) {
 		{"turns are used up", task.Agent, task.LimitTurns, "limit", 1, 1, task.LimitTurns, 13},
 		{"the policy asks for too much", task.Admit, task.PolicyCeiling, "policy", 1, 1, task.PolicyCeiling, 12},
 		{"a credential is not lent", task.Agent, task.PolicyCredential, "policy", 1, 1, task.PolicyCredential, 12},
+		{"who mints a credential is away", task.Agent, task.InfraCredential, "infra", MaxRounds, MaxAttempts, task.InfraExhausted, 15},
+		{"a lease is not put in place", task.Agent, task.InfraSelfTest, "infra", 1, MaxAttempts, task.InfraExhausted, 15},
 		{"the disk of the control plane is full", task.Export, task.InfraStorage, "infra", MaxRounds, MaxAttempts, task.InfraExhausted, 15},
 	} {
 		if c.reason.Class() != c.class {

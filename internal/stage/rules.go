@@ -93,7 +93,7 @@ func After(o Outcome, round int) Next {
 // the sandbox and its commands go on.
 func comesBack(r task.Reason) bool {
 	switch r {
-	case task.InfraWorkerLost, task.InfraEgressAway, task.InfraControlAway, task.InfraStorage, task.InfraInternal:
+	case task.InfraWorkerLost, task.InfraEgressAway, task.InfraControlAway, task.InfraStorage, task.InfraInternal, task.InfraCredential:
 		return true
 	default:
 		return false
