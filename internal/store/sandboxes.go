@@ -154,8 +154,11 @@ func (s *Store) AddEgress(ctx context.Context, id string, records []task.EgressR
 }
 
 // count adds one record to the usage: a decision is a connection, its end
-// brings the bytes.
+// brings the bytes. What the gateway answers itself goes nowhere.
 func count(use *task.Usage, r task.EgressRecord) {
+	if task.IsReserved(r.Name) && r.Verdict == task.Allowed.String() {
+		return
+	}
 	use.BytesIn += r.BytesIn
 	use.BytesOut += r.BytesOut
 	switch {

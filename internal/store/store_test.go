@@ -395,20 +395,23 @@ func TestEgress(t *testing.T) {
 		{Seq: 2, Conn: 2, Time: at, Sandbox: "sb-1", Name: "b", Port: 80, Verdict: "denied", Reason: task.PolicyDenied},
 		{Seq: 3, Conn: 1, Time: at, Sandbox: "sb-1", Done: true, Verdict: "allowed", BytesIn: 10, BytesOut: 4},
 	}
+	// What the gateway answers itself is told and counts for nothing.
+	own := task.EgressRecord{Seq: 9, Time: at, Sandbox: "sb-3", Name: task.TokenHost, Port: 443, Verdict: "allowed", Done: true, BytesIn: 99}
 	must(t, s.AddEgress(t.Context(), id, records[:2]))
 	must(t, s.AddEgress(t.Context(), id, records))
 	must(t, s.AddEgress(t.Context(), id, []task.EgressRecord{{Seq: 1, Time: at, Sandbox: "sb-2", Verdict: "?"}}))
+	must(t, s.AddEgress(t.Context(), id, []task.EgressRecord{own}))
 	must(t, s.AddEgress(t.Context(), id, nil))
 	got, events := read(t, s, id)
 	if u := got.Usage; u.EgressAllowed != 1 || u.EgressDenied != 2 || u.BytesIn != 10 || u.BytesOut != 4 {
 		t.Errorf("usage %+v", u)
 	}
-	if len(events) != 5 || events[1].Type != "egress" || events[1].Data.(task.EgressRecord) != records[0] {
+	if len(events) != 6 || events[1].Type != "egress" || events[1].Data.(task.EgressRecord) != records[0] {
 		t.Errorf("events %+v", events)
 	}
 	all, err := s.Egress(t.Context(), id)
 	must(t, err)
-	if len(all) != 4 || !slices.Equal(all[:3], records) {
+	if len(all) != 5 || !slices.Equal(all[:3], records) {
 		t.Errorf("records %+v", all)
 	}
 }
