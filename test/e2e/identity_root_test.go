@@ -128,12 +128,14 @@ func TestRunAsksForItsToken(t *testing.T) {
 		Repo: bundle(t, e, small(t)), Setup: "env | grep ACTIONS_ID && exit 1\ncd /tmp && npm install --no-audit --no-fund @actions/core >&2",
 		Agent: sh(strings.ReplaceAll(`set -u
 ask() { curl -s -m 60 -H "Authorization: bearer $ACTIONS_ID_TOKEN_REQUEST_TOKEN" "$ACTIONS_ID_TOKEN_REQUEST_URL$1"; echo; }
-echo "CURL $(ask '&audience=sts.amazonaws.com')"
+turned() { tr 'A-Za-z' 'N-ZA-Mn-za-m'; }
+echo "CURL $(ask '&audience=sts.amazonaws.com')" | tee /tmp/seen | turned
+cat /tmp/seen
 cat > /tmp/ask.mjs <<'END'
 import * as core from '@actions/core'
 console.log('STOCK ' + JSON.stringify({value: await core.getIDToken('sts.amazonaws.com')}))
 END
-node /tmp/ask.mjs
+node /tmp/ask.mjs | turned
 echo "HIDDEN $(ask '&audience=https://vault.test')"
 echo "UNKNOWN $(ask '&audience=other')"
 echo "NONE $(ask '')"
@@ -158,13 +160,18 @@ agent:
 	must(t, e, got, api.Succeeded, "")
 	text := log(t, e, task.ID, "agent")
 	tokens := map[string]string{}
-	for _, m := range regexp.MustCompile(`(CURL|STOCK) \{"value":"([^"]+)"\}`).FindAllStringSubmatch(text, -1) {
+	// What was handed over is masked in the log, so the test has it told turned
+	// round.
+	for _, m := range regexp.MustCompile(`(CURL|STOCK) \{"value":"([^"*]+)"\}`).FindAllStringSubmatch(strings.Map(turned, text), -1) {
 		tokens[m[1]] = m[2]
 	}
 	if len(tokens) != 2 || tokens["CURL"] == tokens["STOCK"] {
 		t.Fatalf("tokens %d in\n%s", len(tokens), text)
 	}
 	for who, token := range tokens {
+		if strings.Contains(text, token) || !strings.Contains(text, `CURL {"value":"***`) {
+			t.Errorf("%s: the log has the token as it is", who)
+		}
 		c := p.verify(t, token, "sts.amazonaws.com")
 		if c["sub"] != "project:-:repository:bundle:ref:HEAD:stage:agent" || c["task"] != task.ID || c["commit"] != got.Commit || c["worker"] != got.Worker || c["worker"] == "" || c["policy_digest"] != got.PolicyDigest || c["agent"] != "command" {
 			t.Errorf("%s: %v", who, c)
@@ -198,6 +205,17 @@ agent:
 	}
 	export()
 	p.verify(t, tokens["CURL"], "sts.amazonaws.com")
+}
+
+// turned undoes tr 'A-Za-z' 'N-ZA-Mn-za-m'.
+func turned(r rune) rune {
+	switch {
+	case r >= 'a' && r <= 'z':
+		return 'a' + (r-'a'+13)%26
+	case r >= 'A' && r <= 'Z':
+		return 'A' + (r-'A'+13)%26
+	}
+	return r
 }
 
 // handedOver looks at the receipt: it lists what was seen, and holds none of it.
