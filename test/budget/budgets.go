@@ -18,8 +18,8 @@ func suites() map[string]suite {
 	return map[string]suite{
 		"unit":   {total: 5 * time.Minute, each: 10 * time.Second, packages: map[string]time.Duration{"internal/fleet": 30 * time.Second, "internal/stage/temporal": 30 * time.Second, "internal/guest/host": 30 * time.Second}},
 		"engine": {total: 6 * time.Minute, each: 3 * time.Minute},
-		"root": {total: 25 * time.Minute, each: 30 * time.Second, packages: map[string]time.Duration{
-			"test/e2e": 12 * time.Minute, "test/mutants": 4 * time.Minute, "internal/sandbox/gvisor": 5 * time.Minute, "internal/supervise": 2 * time.Minute,
+		"root": {total: 45 * time.Minute, each: 30 * time.Second, packages: map[string]time.Duration{
+			"test/e2e": 24 * time.Minute, "test/mutants": 8 * time.Minute, "internal/sandbox/gvisor": 6 * time.Minute, "internal/stage/temporal": time.Minute, "internal/egress": 45 * time.Second, "internal/supervise": 2 * time.Minute,
 		}},
 	}
 }
