@@ -13,7 +13,7 @@ type suite struct {
 }
 
 // suites are the budgets of what CI runs; all of it has 90 minutes, and should
-// need a third of them.
+// need half of them.
 func suites() map[string]suite {
 	return map[string]suite{
 		"unit":   {total: 5 * time.Minute, each: 10 * time.Second, packages: map[string]time.Duration{"internal/fleet": 30 * time.Second, "internal/stage/temporal": 30 * time.Second, "internal/guest/host": 30 * time.Second}},
