@@ -219,7 +219,7 @@ func TestKilledWhileRotating(t *testing.T) {
 	for range 5 {
 		before := read(t, r.file())
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRotatesUntilKilled$")
-		cmd.Env = append(os.Environ(), "COFFERDAM_TEST_ROTATES="+r.dir)
+		cmd.Env = append(os.Environ(), "COFFERDAM_TEST_ROTATES="+r.dir, "TMPDIR="+t.TempDir()) // a killed test cleans up nothing
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
