@@ -14,8 +14,10 @@ func (p *policies) Explain(spec task.Spec, layers task.Layers, stage task.StageN
 	}
 	e := api.PolicyExplanation{PolicyDigest: string(plan.Digest), Layers: []api.PolicyLayer{}, Lines: []api.PolicyLine{}}
 	for _, l := range []struct{ name, text string }{
-		{task.LayerOperator, layers.Operator}, {task.LayerProject, layers.Project},
-		{task.LayerRepository, layers.Repository}, {task.LayerTask, spec.Policy},
+		{task.LayerOperator, layers.Operator},
+		{task.LayerProject, layers.Project},
+		{task.LayerRepository, layers.Repository},
+		{task.LayerTask, spec.Policy},
 	} {
 		if l.text != "" {
 			e.Layers = append(e.Layers, api.PolicyLayer{Layer: l.name, Digest: string(policy.DigestOf(l.text))})

@@ -172,8 +172,11 @@ func TestSilence(t *testing.T) {
 		name, file string
 		want       task.Reason
 	}{
-		{"claude", "silent", task.ModelSilent}, {"claude", "empty", task.ModelFaulty}, {"codex", "empty", task.ModelFaulty},
-		{"opencode", "empty", task.ModelSilent}, {"gemini", "empty", task.ModelFaulty},
+		{"claude", "silent", task.ModelSilent},
+		{"claude", "empty", task.ModelFaulty},
+		{"codex", "empty", task.ModelFaulty},
+		{"opencode", "empty", task.ModelSilent},
+		{"gemini", "empty", task.ModelFaulty},
 	} {
 		if _, end := replay(t, c.name, c.file, 1<<20); end.Failure == nil || end.Failure.Reason != c.want {
 			t.Errorf("%s %s: %+v, want %s", c.name, c.file, end.Failure, c.want)

@@ -22,7 +22,8 @@ func TestHandedOver(t *testing.T) {
 		{TaskSeq: 1, Kind: "task.admitted", Facts: json.RawMessage(`{"handedOver":true,"lease":"l-x"}`)},
 		mintedRecord(2, "l-a", true, at.Add(10*time.Minute)), mintedRecord(3, "l-hidden", false, at),
 		mintedRecord(4, "l-b", true, at.Add(time.Minute)), mintedRecord(5, "l-a", true, at.Add(12*time.Minute)),
-		mintedRecord(6, "l-a", true, at.Add(11*time.Minute)), {TaskSeq: 7, Kind: kindMinted, Facts: json.RawMessage(`{"handedOver":"no"`)},
+		mintedRecord(6, "l-a", true, at.Add(11*time.Minute)),
+		{TaskSeq: 7, Kind: kindMinted, Facts: json.RawMessage(`{"handedOver":"no"`)},
 	})
 	want := []HandedOver{
 		{Record: 2, Last: 6, Tokens: 3, Stage: task.Agent, Attempt: 1, Sandbox: "sb-a", Lease: "l-a", Audience: "a", Subject: "s", From: at, Until: at.Add(12 * time.Minute)},

@@ -123,8 +123,13 @@ func TestWhatTravelsWithALease(t *testing.T) {
 		lease task.Lease
 		want  string
 	}{
-		{task.Lease{Kind: task.KindGitHubApp, Settings: got}, task.KindGit}, {task.Lease{Kind: task.KindGitHubApp}, task.KindHeader}, {task.Lease{}, task.KindHeader},
-		{task.Lease{Kind: task.KindOAuth}, task.KindHeader}, {task.Lease{Kind: task.KindExchange}, task.KindHeader}, {task.Lease{Kind: task.KindAWSWeb}, task.KindAWS}, {task.Lease{Kind: task.KindBasic}, task.KindBasic},
+		{task.Lease{Kind: task.KindGitHubApp, Settings: got}, task.KindGit},
+		{task.Lease{Kind: task.KindGitHubApp}, task.KindHeader},
+		{task.Lease{}, task.KindHeader},
+		{task.Lease{Kind: task.KindOAuth}, task.KindHeader},
+		{task.Lease{Kind: task.KindExchange}, task.KindHeader},
+		{task.Lease{Kind: task.KindAWSWeb}, task.KindAWS},
+		{task.Lease{Kind: task.KindBasic}, task.KindBasic},
 	} {
 		if got := c.lease.Carried(); got != c.want {
 			t.Errorf("%s is carried as %s", c.lease.Kind, got)

@@ -30,8 +30,10 @@ func TestCheckoutCredential(t *testing.T) {
 		"no name":             {repo: task.Repo{URL: url, Credential: "a b"}, fault: "repo.credential:"},
 		"no name in a policy": {repo: task.Repo{URL: url}, task: say("'a b'"), fault: "checkout.credential"},
 		"of another stage":    {repo: task.Repo{URL: url}, task: "version: 1\nagent:\n  credential: x\n", fault: "agent.credential: unknown field"},
-		"against a rule": {repo: task.Repo{URL: url, Credential: "mine"}, fault: "repo.url",
-			task: "version: 1\ncheckout:\n  network:\n    allow:\n      - {host: git.example.com, ports: [8443], credential: other}\n"},
+		"against a rule": {
+			repo: task.Repo{URL: url, Credential: "mine"}, fault: "repo.url",
+			task: "version: 1\ncheckout:\n  network:\n    allow:\n      - {host: git.example.com, ports: [8443], credential: other}\n",
+		},
 	} {
 		plan, err := Compile(task.Spec{Repo: c.repo, Policy: c.task, Project: "p"}, task.Layers{Operator: c.operator, Project: c.project})
 		if c.fault != "" {

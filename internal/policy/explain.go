@@ -140,9 +140,13 @@ func ruleText(rule task.Rule) string {
 	}
 	text := "allow " + rule.Host + ":" + strings.Join(ports, ",")
 	for _, part := range []struct{ word, value string }{
-		{" protocol ", decide.Spoken(&rule)}, {" methods ", strings.Join(rule.Methods, ",")},
-		{" paths ", strings.Join(rule.Paths, ",")}, {" query ", match.Text(rule.Query)}, {" headers ", match.Text(rule.Headers)},
-		{" body ", bodyText(rule.Body)}, {" credential ", rule.Credential},
+		{" protocol ", decide.Spoken(&rule)},
+		{" methods ", strings.Join(rule.Methods, ",")},
+		{" paths ", strings.Join(rule.Paths, ",")},
+		{" query ", match.Text(rule.Query)},
+		{" headers ", match.Text(rule.Headers)},
+		{" body ", bodyText(rule.Body)},
+		{" credential ", rule.Credential},
 	} {
 		if part.value != "" {
 			text += part.word + part.value

@@ -27,8 +27,10 @@ func (s *stack) modelsAllowed() []string {
 	var above []said
 	allowed := said{}
 	for _, l := range []said{
-		{s.operator.ceiling.models, &s.operator, "ceiling.models"}, {s.project.ceiling.models, &s.project, "ceiling.models"},
-		{s.project.models, &s.project, "agent.models"}, {s.task.models, &s.task, "agent.models"},
+		{s.operator.ceiling.models, &s.operator, "ceiling.models"},
+		{s.project.ceiling.models, &s.project, "ceiling.models"},
+		{s.project.models, &s.project, "agent.models"},
+		{s.task.models, &s.task, "agent.models"},
 	} {
 		if l.names == nil {
 			continue

@@ -81,8 +81,10 @@ func TestSignalsAndSizes(t *testing.T) {
 		t.Errorf("no rows: %v", err)
 	}
 	for _, r := range []api.ExecRequest{
-		{Argv: []string{"cat"}, Stdin: true, Wait: true}, {Argv: []string{"cat"}, StdinIdle: 1},
-		{Argv: []string{"cat"}, User: "sudo"}, {Argv: []string{"cat"}, Terminal: &api.TerminalSize{}},
+		{Argv: []string{"cat"}, Stdin: true, Wait: true},
+		{Argv: []string{"cat"}, StdinIdle: 1},
+		{Argv: []string{"cat"}, User: "sudo"},
+		{Argv: []string{"cat"}, Terminal: &api.TerminalSize{}},
 	} {
 		if _, err := alice.Exec(ctx, id, r); code(err) != "input.invalid" {
 			t.Errorf("%+v: %v", r, err)

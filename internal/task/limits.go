@@ -38,8 +38,15 @@ func DefaultLimits() Limits {
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	for _, f := range []struct{ to, from *int64 }{
-		{&l.MilliCPU, &d.MilliCPU}, {&l.Memory, &d.Memory}, {&l.PIDs, &d.PIDs}, {&l.Disk, &d.Disk}, {&l.Inodes, &d.Inodes},
-		{&l.Files, &d.Files}, {&l.Output, &d.Output}, {&l.Names, &d.Names}, {&l.Connections, &d.Connections},
+		{&l.MilliCPU, &d.MilliCPU},
+		{&l.Memory, &d.Memory},
+		{&l.PIDs, &d.PIDs},
+		{&l.Disk, &d.Disk},
+		{&l.Inodes, &d.Inodes},
+		{&l.Files, &d.Files},
+		{&l.Output, &d.Output},
+		{&l.Names, &d.Names},
+		{&l.Connections, &d.Connections},
 	} {
 		if *f.to <= 0 {
 			*f.to = *f.from

@@ -49,8 +49,13 @@ func TestCredentialUsableBy(t *testing.T) {
 		who  string
 		want bool
 	}{
-		{Credential{}, "", false}, {Credential{}, "alice", false}, {Credential{Owner: "alice"}, "alice", true}, {Credential{Owner: "bob"}, "alice", false},
-		{Credential{Owner: "bob", Shared: true}, "alice", true}, {Credential{Owner: "alice", Revoked: &now}, "alice", false}, {Credential{Shared: true}, "", false},
+		{Credential{}, "", false},
+		{Credential{}, "alice", false},
+		{Credential{Owner: "alice"}, "alice", true},
+		{Credential{Owner: "bob"}, "alice", false},
+		{Credential{Owner: "bob", Shared: true}, "alice", true},
+		{Credential{Owner: "alice", Revoked: &now}, "alice", false},
+		{Credential{Shared: true}, "", false},
 	} {
 		if got := c.c.UsableBy(c.who); got != c.want {
 			t.Errorf("%+v by %q: %v", c.c, c.who, got)

@@ -70,8 +70,16 @@ func TestBench(t *testing.T) {
 		name    string
 		measure func() []row
 	}{
-		{"create", b.create}, {"exec", b.exec}, {"many", b.many}, {"idle", b.idle}, {"idle500", b.idle500},
-		{"gateway", func() []row { return b.gateway(stream) }}, {"task", b.task}, {"intercept", b.intercept}, {"projects", b.projects}, {"agents", b.agents},
+		{"create", b.create},
+		{"exec", b.exec},
+		{"many", b.many},
+		{"idle", b.idle},
+		{"idle500", b.idle500},
+		{"gateway", func() []row { return b.gateway(stream) }},
+		{"task", b.task},
+		{"intercept", b.intercept},
+		{"projects", b.projects},
+		{"agents", b.agents},
 	} {
 		if only == "" || only == part.name {
 			rows = append(rows, part.measure()...)
@@ -306,7 +314,8 @@ func (b *bench) gateway(port int) []row {
 func (b *bench) task() []row {
 	repo := filepath.Join(b.dir, "repo")
 	for _, args := range [][]string{
-		{"init", "-q", "-b", "main", repo}, {"-C", repo, "-c", "user.name=b", "-c", "user.email=b@example.com", "commit", "-q", "--allow-empty", "-m", "base"},
+		{"init", "-q", "-b", "main", repo},
+		{"-C", repo, "-c", "user.name=b", "-c", "user.email=b@example.com", "commit", "-q", "--allow-empty", "-m", "base"},
 		{"-C", repo, "bundle", "create", "-q", filepath.Join(b.dir, "bundle"), "HEAD", "main"},
 	} {
 		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {

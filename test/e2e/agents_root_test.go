@@ -180,8 +180,12 @@ func TestModelFaultsOfHarnesses(t *testing.T) {
 		fault  modeltest.Fault
 		reason string
 	}{
-		{"400", "agent.model_refused"}, {"401", "agent.model_refused"}, {"429", "agent.model_limited"}, {"500", "agent.model_faulty"},
-		{modeltest.Garbage, "agent.model_faulty"}, {modeltest.Silent, "agent.model_silent"},
+		{"400", "agent.model_refused"},
+		{"401", "agent.model_refused"},
+		{"429", "agent.model_limited"},
+		{"500", "agent.model_faulty"},
+		{modeltest.Garbage, "agent.model_faulty"},
+		{modeltest.Silent, "agent.model_silent"},
 	}
 	cases := harnessCases()[:2]
 	s := startAgents(t, modeltest.Options{Key: realKey, Steps: mend(), FaultOf: func(body []byte) modeltest.Fault {

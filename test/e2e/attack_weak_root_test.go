@@ -27,28 +27,50 @@ type weakening struct {
 
 func weakenings() []weakening {
 	return []weakening{
-		{"no address is guarded", "cofferdam-gateway", "internal/egress/outbound/reach.go",
-			"switch r.Guard.Judge(a, use.Port) {", "switch guard.Public {", "metadata.", "metadata.aws"},
-		{"no address is guarded, nor the machine's", "cofferdam-gateway", "internal/egress/outbound/reach.go",
-			"switch r.Guard.Judge(a, use.Port) {", "switch guard.Public {", "host.addresses", "host.addresses-named"},
-		{"what no rule names is allowed", "cofferdam-gateway", "internal/policy/decide/decide.go",
-			"\td := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}", "\td := task.Decision{Verdict: task.Allowed}", "egress.", "egress.denied-name"},
-		{"records of names are told apart", "cofferdam-gateway", "internal/egress/nameserver/nameserver.go",
-			"\t\treturn r // the name exists and has no such record", "\t\tr.Rcode = dns.RcodeNameError\n\t\treturn r", "dns.t", "dns.txt"},
-		{"names are answered as a resolver would", "cofferdam-gateway", "internal/egress/nameserver/nameserver.go",
-			"\tentry, rcode := s.allot(ctx, name)\n", "\tentry, rcode := s.allot(ctx, name)\n\trcode = dns.RcodeNameError\n", "dns.unknown", "dns.unknown-name"},
-		{"commands are root", "cofferdam-guest", "internal/guest/agent/user.go",
-			"\treturn &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}", "\treturn &syscall.Credential{}", "kernel.become", "kernel.become-root"},
-		{"commands are root, and read the first process", "cofferdam-guest", "internal/guest/agent/user.go",
-			"\treturn &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}", "\treturn &syscall.Credential{}", "secrets.first", "secrets.first-descriptors"},
-		{"processes have no limit", "cofferdam-guest", "internal/guest/agent/start.go",
-			"\tif c.nproc > 0 && !c.root {\n\t\tlimit :=", "\tif c.nproc > 1<<40 {\n\t\tlimit :=", "limits.processes", "limits.processes"},
-		{"a folder of the machine is seen inside", "cofferdam-worker", "internal/sandbox/gvisor/spec.go",
-			"\t\t\t{Destination: \"/proc\", Type: \"proc\", Source: \"proc\"},\n", "\t\t\t{Destination: \"/proc\", Type: \"proc\", Source: \"proc\"},\n\t\t\t{Destination: \"/var/tmp\", Type: \"bind\", Source: \"/var/tmp\", Options: []string{\"rbind\", \"ro\"}},\n", "files.", "files.machine"},
-		{"files have no limit", "cofferdam-worker", "internal/sandbox/gvisor/runsc.go",
-			"strconv.FormatInt(b.record.Spec.Limits.Disk, 10)", "strconv.FormatInt(b.record.Spec.Limits.Disk<<10, 10)", "limits.disk", "limits.disk"},
-		{"who asks for root gets it", "cofferdam-worker", "internal/sandbox/gvisor/command/command.go",
-			"\t\tif !spec.Sudo {", "\t\tif spec.Sudo {", "exec.", "exec.as-root"},
+		{
+			"no address is guarded", "cofferdam-gateway", "internal/egress/outbound/reach.go",
+			"switch r.Guard.Judge(a, use.Port) {", "switch guard.Public {", "metadata.", "metadata.aws",
+		},
+		{
+			"no address is guarded, nor the machine's", "cofferdam-gateway", "internal/egress/outbound/reach.go",
+			"switch r.Guard.Judge(a, use.Port) {", "switch guard.Public {", "host.addresses", "host.addresses-named",
+		},
+		{
+			"what no rule names is allowed", "cofferdam-gateway", "internal/policy/decide/decide.go",
+			"\td := task.Decision{Verdict: task.Denied, Reason: task.PolicyDenied}", "\td := task.Decision{Verdict: task.Allowed}", "egress.", "egress.denied-name",
+		},
+		{
+			"records of names are told apart", "cofferdam-gateway", "internal/egress/nameserver/nameserver.go",
+			"\t\treturn r // the name exists and has no such record", "\t\tr.Rcode = dns.RcodeNameError\n\t\treturn r", "dns.t", "dns.txt",
+		},
+		{
+			"names are answered as a resolver would", "cofferdam-gateway", "internal/egress/nameserver/nameserver.go",
+			"\tentry, rcode := s.allot(ctx, name)\n", "\tentry, rcode := s.allot(ctx, name)\n\trcode = dns.RcodeNameError\n", "dns.unknown", "dns.unknown-name",
+		},
+		{
+			"commands are root", "cofferdam-guest", "internal/guest/agent/user.go",
+			"\treturn &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}", "\treturn &syscall.Credential{}", "kernel.become", "kernel.become-root",
+		},
+		{
+			"commands are root, and read the first process", "cofferdam-guest", "internal/guest/agent/user.go",
+			"\treturn &syscall.Credential{Uid: agentUID, Gid: agentGID, Groups: []uint32{agentGID}}", "\treturn &syscall.Credential{}", "secrets.first", "secrets.first-descriptors",
+		},
+		{
+			"processes have no limit", "cofferdam-guest", "internal/guest/agent/start.go",
+			"\tif c.nproc > 0 && !c.root {\n\t\tlimit :=", "\tif c.nproc > 1<<40 {\n\t\tlimit :=", "limits.processes", "limits.processes",
+		},
+		{
+			"a folder of the machine is seen inside", "cofferdam-worker", "internal/sandbox/gvisor/spec.go",
+			"\t\t\t{Destination: \"/proc\", Type: \"proc\", Source: \"proc\"},\n", "\t\t\t{Destination: \"/proc\", Type: \"proc\", Source: \"proc\"},\n\t\t\t{Destination: \"/var/tmp\", Type: \"bind\", Source: \"/var/tmp\", Options: []string{\"rbind\", \"ro\"}},\n", "files.", "files.machine",
+		},
+		{
+			"files have no limit", "cofferdam-worker", "internal/sandbox/gvisor/runsc.go",
+			"strconv.FormatInt(b.record.Spec.Limits.Disk, 10)", "strconv.FormatInt(b.record.Spec.Limits.Disk<<10, 10)", "limits.disk", "limits.disk",
+		},
+		{
+			"who asks for root gets it", "cofferdam-worker", "internal/sandbox/gvisor/command/command.go",
+			"\t\tif !spec.Sudo {", "\t\tif spec.Sudo {", "exec.", "exec.as-root",
+		},
 	}
 }
 

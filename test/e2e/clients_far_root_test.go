@@ -38,22 +38,34 @@ func oneConnection(n int) func(string, []sawn) bool {
 func deeds() []deed {
 	list := []deed{
 		{name: "curl http/1.1", script: `curl -sS --http1.1 FAR/h1 -w '%{http_version}'`, want: []string{"far says GET /h1", "1.1"}, method: "GET", path: "/h1"},
-		{name: "curl http/2", script: `curl -sS --http2 FAR/h2 -w 'version %{http_version}'`, want: []string{"far says GET /h2", "version 2"}, method: "GET", path: "/h2",
-			saw: all(1, func(s sawn) bool { return s.secure && s.proto == "HTTP/2.0" })},
+		{
+			name: "curl http/2", script: `curl -sS --http2 FAR/h2 -w 'version %{http_version}'`, want: []string{"far says GET /h2", "version 2"}, method: "GET", path: "/h2",
+			saw: all(1, func(s sawn) bool { return s.secure && s.proto == "HTTP/2.0" }),
+		},
 		{name: "curl plain", script: `curl -sS PLAIN/plain`, want: []string{"far says GET /plain"}, method: "GET", path: "/plain", saw: all(1, func(s sawn) bool { return !s.secure })},
 		{name: "curl keep-alive", script: `curl -sS --http1.1 FAR/keep FAR/keep FAR/keep -w 'connects %{num_connects}\n'`, want: []string{"connects 1\n", "connects 0\n"}, method: "GET", path: "/keep", saw: oneConnection(3)},
-		{name: "curl chunked", script: `head -c 8000000 /dev/zero | curl -sS --http1.1 -H 'Expect:' -T - FAR/chunked`, want: []string{"far says PUT"}, method: "PUT", path: "/chunked",
-			saw: all(1, func(s sawn) bool { return (s.chunked || s.proto == "HTTP/2.0") && s.body == 8_000_000 })},
-		{name: "curl upload http/2", script: `head -c 8000000 /dev/zero | curl -sS --http2 -T - FAR/up2`, want: []string{"far says PUT"}, method: "PUT", path: "/up2",
-			saw: all(1, func(s sawn) bool { return s.body == 8_000_000 })},
-		{name: "curl 100-continue", script: `head -c 3000000 /dev/zero >body; curl -sSv --http1.1 -H 'Expect: 100-continue' --expect100-timeout 60 --data-binary @body FAR/expect 2>&1`, want: []string{"100 Continue", "far says POST /expect"}, method: "POST", path: "/expect",
-			saw: all(1, func(s sawn) bool { return s.body == 3_000_000 })},
+		{
+			name: "curl chunked", script: `head -c 8000000 /dev/zero | curl -sS --http1.1 -H 'Expect:' -T - FAR/chunked`, want: []string{"far says PUT"}, method: "PUT", path: "/chunked",
+			saw: all(1, func(s sawn) bool { return (s.chunked || s.proto == "HTTP/2.0") && s.body == 8_000_000 }),
+		},
+		{
+			name: "curl upload http/2", script: `head -c 8000000 /dev/zero | curl -sS --http2 -T - FAR/up2`, want: []string{"far says PUT"}, method: "PUT", path: "/up2",
+			saw: all(1, func(s sawn) bool { return s.body == 8_000_000 }),
+		},
+		{
+			name: "curl 100-continue", script: `head -c 3000000 /dev/zero >body; curl -sSv --http1.1 -H 'Expect: 100-continue' --expect100-timeout 60 --data-binary @body FAR/expect 2>&1`, want: []string{"100 Continue", "far says POST /expect"}, method: "POST", path: "/expect",
+			saw: all(1, func(s sawn) bool { return s.body == 3_000_000 }),
+		},
 		{name: "wget", script: `wget -q -O - FAR/wget`, want: []string{"far says GET /wget"}, method: "GET", path: "/wget"},
-		{name: "node fetch", script: `node -e '(async () => { for (const i of [1, 2]) process.stdout.write(await (await fetch("FAR/fetch")).text()); process.stdout.write(await (await fetch("FAR/fetched", {method: "POST", body: "x".repeat(70000)})).text()) })()'`,
-			want: []string{"far says GET /fetch", "far says POST /fetched"}, method: "GET", path: "/fetch"},
+		{
+			name: "node fetch", script: `node -e '(async () => { for (const i of [1, 2]) process.stdout.write(await (await fetch("FAR/fetch")).text()); process.stdout.write(await (await fetch("FAR/fetched", {method: "POST", body: "x".repeat(70000)})).text()) })()'`,
+			want: []string{"far says GET /fetch", "far says POST /fetched"}, method: "GET", path: "/fetch",
+		},
 		{name: "node https", script: `node -e 'require("https").get("FAR/https", r => r.pipe(process.stdout))'`, want: []string{"far says GET /https"}, method: "GET", path: "/https"},
-		{name: "python urllib", script: `/usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("FAR/urllib").read(), u.urlopen(u.Request("FAR/urllib2", data=b"x" * 70000)).read())'`,
-			want: []string{"far says GET /urllib", "far says POST /urllib2"}, method: "GET", path: "/urllib"},
+		{
+			name: "python urllib", script: `/usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("FAR/urllib").read(), u.urlopen(u.Request("FAR/urllib2", data=b"x" * 70000)).read())'`,
+			want: []string{"far says GET /urllib", "far says POST /urllib2"}, method: "GET", path: "/urllib",
+		},
 		{name: "ruby", script: `/usr/bin/ruby -rnet/http -ropen-uri -e 'puts URI.open("FAR/ruby").read, Net::HTTP.post(URI("FAR/ruby"), "x" * 70000).body'`, want: []string{"far says GET /ruby\nfar says POST /ruby"}, method: "GET", path: "/ruby"},
 		{name: "java", script: javaScript, want: []string{"client far says GET /jclient", "client far says POST /jclient", "connection far says GET /jconn"}, method: "GET", path: "/jclient"},
 		{name: "websocket", script: socketScript, want: []string{"says echo hello"}, method: "GET", path: "/ws"},
@@ -101,22 +113,36 @@ while b := s.recv(9999): print(b)'`
 func gitDeeds() []deed {
 	const as = `export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@x GIT_TERMINAL_PROMPT=0; `
 	return []deed{
-		{name: "git clone, fetch, push", script: as + `git clone -q FAR/git/whole.git w && cd w && git fetch -q && git switch -q -c new-$(cat /etc/machine-id) && head -c 3000000 /dev/urandom >blob && git add . && git commit -q -m more && git push -q origin HEAD && git ls-remote origin | grep -c new- && git push -q origin --delete new-$(cat /etc/machine-id) && echo done`,
-			want: []string{"1\ndone"}, method: "POST", path: "/git/whole.git/git-receive-pack"},
-		{name: "git shallow, unshallow", script: `git clone -q --depth 1 FAR/git/whole.git sh && cd sh && git rev-list --count HEAD && git fetch -q --unshallow && git rev-list --count HEAD`,
-			want: []string{"1\n5\n"}, method: "POST", path: "/git/whole.git/git-upload-pack"},
-		{name: "git partial, sparse", script: `git clone -q --filter=blob:none --sparse FAR/git/whole.git sp && cd sp && git sparse-checkout set a && cat a/a.txt && test ! -e b && git sparse-checkout add b && wc -l <b/b.txt`,
-			want: []string{"one\n100000\n"}, method: "POST", path: "/git/whole.git/git-upload-pack"},
+		{
+			name: "git clone, fetch, push", script: as + `git clone -q FAR/git/whole.git w && cd w && git fetch -q && git switch -q -c new-$(cat /etc/machine-id) && head -c 3000000 /dev/urandom >blob && git add . && git commit -q -m more && git push -q origin HEAD && git ls-remote origin | grep -c new- && git push -q origin --delete new-$(cat /etc/machine-id) && echo done`,
+			want: []string{"1\ndone"}, method: "POST", path: "/git/whole.git/git-receive-pack",
+		},
+		{
+			name: "git shallow, unshallow", script: `git clone -q --depth 1 FAR/git/whole.git sh && cd sh && git rev-list --count HEAD && git fetch -q --unshallow && git rev-list --count HEAD`,
+			want: []string{"1\n5\n"}, method: "POST", path: "/git/whole.git/git-upload-pack",
+		},
+		{
+			name: "git partial, sparse", script: `git clone -q --filter=blob:none --sparse FAR/git/whole.git sp && cd sp && git sparse-checkout set a && cat a/a.txt && test ! -e b && git sparse-checkout add b && wc -l <b/b.txt`,
+			want: []string{"one\n100000\n"}, method: "POST", path: "/git/whole.git/git-upload-pack",
+		},
 		{name: "git submodule", script: `git clone -q --recurse-submodules FAR/git/whole.git su && cat su/sub/part.txt`, want: []string{"part\n"}, method: "POST", path: "/git/part.git/git-upload-pack"},
-		{name: "git mirror, worktree", script: `git clone -q --mirror FAR/git/whole.git mi && cd mi && git worktree add -q --detach ../wt main && cat ../wt/a/a.txt && git -C ../wt fetch -q && git -C ../wt status -s && echo clean`,
-			want: []string{"one\nclean\n"}, method: "GET", path: "/git/whole.git/info/refs"},
-		{name: "git sha256", script: as + `rm -rf s2; git init -q --object-format=sha256 s2 && cd s2 && echo x >x && git add x && git commit -q -m x && git push -q FAR/git/sha256.git HEAD:refs/heads/$(cat /etc/machine-id) && git ls-remote FAR/git/sha256.git | cut -f1 | head -n 1 | tr -d '\n' | wc -c`,
-			want: []string{"64"}, method: "POST", path: "/git/sha256.git/git-receive-pack"},
-		{name: "git lfs", script: as + `git lfs install --skip-repo >/dev/null && rm -rf l1 l2 && git init -q -b $(cat /etc/machine-id) l1 && cd l1 && git lfs track '*.bin' >/dev/null && head -c 5000000 /dev/urandom >big.bin && git add -A && git commit -q -m big && git push -q FAR/git/large.git HEAD 2>&1 && cd .. &&
+		{
+			name: "git mirror, worktree", script: `git clone -q --mirror FAR/git/whole.git mi && cd mi && git worktree add -q --detach ../wt main && cat ../wt/a/a.txt && git -C ../wt fetch -q && git -C ../wt status -s && echo clean`,
+			want: []string{"one\nclean\n"}, method: "GET", path: "/git/whole.git/info/refs",
+		},
+		{
+			name: "git sha256", script: as + `rm -rf s2; git init -q --object-format=sha256 s2 && cd s2 && echo x >x && git add x && git commit -q -m x && git push -q FAR/git/sha256.git HEAD:refs/heads/$(cat /etc/machine-id) && git ls-remote FAR/git/sha256.git | cut -f1 | head -n 1 | tr -d '\n' | wc -c`,
+			want: []string{"64"}, method: "POST", path: "/git/sha256.git/git-receive-pack",
+		},
+		{
+			name: "git lfs", script: as + `git lfs install --skip-repo >/dev/null && rm -rf l1 l2 && git init -q -b $(cat /etc/machine-id) l1 && cd l1 && git lfs track '*.bin' >/dev/null && head -c 5000000 /dev/urandom >big.bin && git add -A && git commit -q -m big && git push -q FAR/git/large.git HEAD 2>&1 && cd .. &&
 git clone -q -b $(cat /etc/machine-id) FAR/git/large.git l2 && cmp l1/big.bin l2/big.bin && git -C l2 cat-file -p HEAD:big.bin | head -n 1 && git -C l2 lfs ls-files | grep -c big.bin && cd l2 && git remote remove origin && rm -rf .git/lfs big.bin && GIT_LFS_SKIP_SMUDGE=1 git checkout -q big.bin && wc -c <big.bin && git -c lfs.url=FAR/git/large.git/info/lfs lfs pull && cmp big.bin ../l1/big.bin && echo pulled`,
-			want: []string{"version https://git-lfs.github.com/spec/v1\n1\n132\npulled\n"}, method: "POST", path: "/git/large.git/info/lfs/objects/batch"},
-		{name: "git scp address", script: as + `git config --global url.FAR/git/.insteadOf git@forge.test: && git clone -q git@forge.test:part.git scp && cat scp/part.txt`,
-			want: []string{"part\n"}, method: "POST", path: "/git/part.git/git-upload-pack"},
+			want: []string{"version https://git-lfs.github.com/spec/v1\n1\n132\npulled\n"}, method: "POST", path: "/git/large.git/info/lfs/objects/batch",
+		},
+		{
+			name: "git scp address", script: as + `git config --global url.FAR/git/.insteadOf git@forge.test: && git clone -q git@forge.test:part.git scp && cat scp/part.txt`,
+			want: []string{"part\n"}, method: "POST", path: "/git/part.git/git-upload-pack",
+		},
 	}
 }
 

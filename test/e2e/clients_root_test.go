@@ -195,31 +195,51 @@ type tool struct {
 // tools are in an order: later ones use what earlier ones installed.
 func tools() []tool {
 	return []tool{
-		{"npm", `mkdir n && cd n && npm init -y >/dev/null && npm install --no-audit --no-fund --loglevel=error is-number@7.0.0 && node -e 'console.log("npm has", require("is-number")(5))'`,
-			"npm has true", "registry.npmjs.org", "/is-number"},
-		{"pnpm", `npm install -g --prefix ~/.local --no-audit --no-fund --loglevel=error pnpm@9.15.9 && PATH=~/.local/bin:$PATH && mkdir p && cd p && pnpm init >/dev/null && pnpm add --reporter=append-only is-odd@3.0.1 && node -e 'console.log("pnpm has", require("is-odd")(5))'`,
-			"pnpm has true", "registry.npmjs.org", "/is-odd"},
-		{"deno", `npm install --prefix d --no-audit --no-fund --loglevel=error deno@2.9.6 && d/node_modules/.bin/deno eval 'const r = await fetch("https://registry.npmjs.org/is-number/7.0.0"); console.log("deno has", (await r.json()).version)'`,
-			"deno has 7.0.0", "registry.npmjs.org", "/is-number/7.0.0"},
+		{
+			"npm", `mkdir n && cd n && npm init -y >/dev/null && npm install --no-audit --no-fund --loglevel=error is-number@7.0.0 && node -e 'console.log("npm has", require("is-number")(5))'`,
+			"npm has true", "registry.npmjs.org", "/is-number",
+		},
+		{
+			"pnpm", `npm install -g --prefix ~/.local --no-audit --no-fund --loglevel=error pnpm@9.15.9 && PATH=~/.local/bin:$PATH && mkdir p && cd p && pnpm init >/dev/null && pnpm add --reporter=append-only is-odd@3.0.1 && node -e 'console.log("pnpm has", require("is-odd")(5))'`,
+			"pnpm has true", "registry.npmjs.org", "/is-odd",
+		},
+		{
+			"deno", `npm install --prefix d --no-audit --no-fund --loglevel=error deno@2.9.6 && d/node_modules/.bin/deno eval 'const r = await fetch("https://registry.npmjs.org/is-number/7.0.0"); console.log("deno has", (await r.json()).version)'`,
+			"deno has 7.0.0", "registry.npmjs.org", "/is-number/7.0.0",
+		},
 		{"npx", `npm_config_audit=false npx -y semver@7.6.3 -i minor 1.2.3 && echo npx has it`, "1.3.0\n", "registry.npmjs.org", "/semver"},
-		{"pip", `/usr/bin/python3 -m pip install -q --disable-pip-version-check --break-system-packages --user requests==2.32.4 uv && /usr/bin/python3 -c 'import requests; print("pip has", requests.__version__)'`,
-			"pip has 2.32.4", "pypi.org", "/simple/requests/"},
-		{"uv", `~/.local/bin/uv venv -q -p /usr/bin/python3 v && ~/.local/bin/uv pip install -q -p v six==1.17.0 && v/bin/python -c 'import six; print("uv has", six.__version__)'`,
-			"uv has 1.17.0", "pypi.org", "/simple/six/"},
-		{"python urllib", `/usr/bin/python3 -c 'import urllib.request as u; print("urllib has", b"six-1.17.0.tar.gz" in u.urlopen("https://pypi.org/simple/six/").read())'`,
-			"urllib has True", "pypi.org", "/simple/six/"},
-		{"python requests", `/usr/bin/python3 -c 'import requests; s = requests.Session(); print("requests has", [n in s.get("https://pypi.org/simple/%s/" % n).text for n in ("six", "idna")])'`,
-			"requests has [True, True]", "pypi.org", "/simple/idna/"},
+		{
+			"pip", `/usr/bin/python3 -m pip install -q --disable-pip-version-check --break-system-packages --user requests==2.32.4 uv && /usr/bin/python3 -c 'import requests; print("pip has", requests.__version__)'`,
+			"pip has 2.32.4", "pypi.org", "/simple/requests/",
+		},
+		{
+			"uv", `~/.local/bin/uv venv -q -p /usr/bin/python3 v && ~/.local/bin/uv pip install -q -p v six==1.17.0 && v/bin/python -c 'import six; print("uv has", six.__version__)'`,
+			"uv has 1.17.0", "pypi.org", "/simple/six/",
+		},
+		{
+			"python urllib", `/usr/bin/python3 -c 'import urllib.request as u; print("urllib has", b"six-1.17.0.tar.gz" in u.urlopen("https://pypi.org/simple/six/").read())'`,
+			"urllib has True", "pypi.org", "/simple/six/",
+		},
+		{
+			"python requests", `/usr/bin/python3 -c 'import requests; s = requests.Session(); print("requests has", [n in s.get("https://pypi.org/simple/%s/" % n).text for n in ("six", "idna")])'`,
+			"requests has [True, True]", "pypi.org", "/simple/idna/",
+		},
 		// The sums are asked for too: no go.sum is given.
-		{"go", `mkdir g && cd g && export GOTOOLCHAIN=local GOFLAGS=-modcacherw && go mod init x 2>/dev/null && go get github.com/google/uuid@v1.6.0 && grep -c '^github.com/google/uuid v1.6.0 h1:NIvaJDMOsjHA8n1jAhLSgzrAzy1Hgr+hNrb57e+94F0=' go.sum && echo go has it`,
-			"go has it", "proxy.golang.org", "/github.com/google/uuid/@v/v1.6.0"},
+		{
+			"go", `mkdir g && cd g && export GOTOOLCHAIN=local GOFLAGS=-modcacherw && go mod init x 2>/dev/null && go get github.com/google/uuid@v1.6.0 && grep -c '^github.com/google/uuid v1.6.0 h1:NIvaJDMOsjHA8n1jAhLSgzrAzy1Hgr+hNrb57e+94F0=' go.sum && echo go has it`,
+			"go has it", "proxy.golang.org", "/github.com/google/uuid/@v/v1.6.0",
+		},
 		// Cargo alone, as its own distribution has it: what it fetched is compiled by
 		// Debian's, which is older than the registry's protocol.
-		{"cargo", `curl -sSf https://static.rust-lang.org/dist/cargo-1.95.0-x86_64-unknown-linux-gnu.tar.gz | tar xz --strip-components=3 cargo-1.95.0-x86_64-unknown-linux-gnu/cargo/bin/cargo && mkdir -p c/src c/.cargo && cp cargo c/ && cd c && printf '[package]\nname="x"\nversion="0.1.0"\n[dependencies]\nitoa="=1.0.11"\n' >Cargo.toml &&
+		{
+			"cargo", `curl -sSf https://static.rust-lang.org/dist/cargo-1.95.0-x86_64-unknown-linux-gnu.tar.gz | tar xz --strip-components=3 cargo-1.95.0-x86_64-unknown-linux-gnu/cargo/bin/cargo && mkdir -p c/src c/.cargo && cp cargo c/ && cd c && printf '[package]\nname="x"\nversion="0.1.0"\n[dependencies]\nitoa="=1.0.11"\n' >Cargo.toml &&
 echo 'fn main() { println!("cargo has {}", itoa::Buffer::new().format(42u64)); }' >src/main.rs && ./cargo vendor -q >/dev/null && printf '[source.crates-io]\nreplace-with="v"\n[source.v]\ndirectory="vendor"\n' >.cargo/config.toml && rm Cargo.lock && /usr/bin/cargo run -q --offline`,
-			"cargo has 42", "index.crates.io", "/it/oa/itoa"},
-		{"mvn", `mkdir m && cd m && printf '<project><modelVersion>4.0.0</modelVersion><parent><groupId>org.sonatype.oss</groupId><artifactId>oss-parent</artifactId><version>7</version></parent><groupId>x</groupId><artifactId>x</artifactId><version>1</version><packaging>pom</packaging></project>' >pom.xml && mvn -B validate 2>&1 | tail -n 20; ls ~/.m2/repository/org/sonatype/oss/oss-parent/7/oss-parent-7.pom && echo mvn has it`,
-			"mvn has it", "repo.maven.apache.org", "/maven2/org/sonatype/oss/oss-parent/7/oss-parent-7.pom"},
+			"cargo has 42", "index.crates.io", "/it/oa/itoa",
+		},
+		{
+			"mvn", `mkdir m && cd m && printf '<project><modelVersion>4.0.0</modelVersion><parent><groupId>org.sonatype.oss</groupId><artifactId>oss-parent</artifactId><version>7</version></parent><groupId>x</groupId><artifactId>x</artifactId><version>1</version><packaging>pom</packaging></project>' >pom.xml && mvn -B validate 2>&1 | tail -n 20; ls ~/.m2/repository/org/sonatype/oss/oss-parent/7/oss-parent-7.pom && echo mvn has it`,
+			"mvn has it", "repo.maven.apache.org", "/maven2/org/sonatype/oss/oss-parent/7/oss-parent-7.pom",
+		},
 		{"apt http", aptScript("http"), "apt has it", "deb.debian.org", "/debian/dists/bookworm-updates/"},
 		{"apt https", aptScript("https"), "apt has it", "deb.debian.org", "/debian/dists/bookworm-updates/"},
 	}

@@ -21,7 +21,8 @@ import (
 func TestLoopMendsAFile(t *testing.T) {
 	steps := []modeltest.Step{
 		{Text: "I look.", Calls: []modeltest.ToolCall{
-			{Name: "shell", Input: `{"command":"echo run >> ran; ls"}`}, {Name: "read", Input: `{"path":"answer"}`},
+			{Name: "shell", Input: `{"command":"echo run >> ran; ls"}`},
+			{Name: "read", Input: `{"path":"answer"}`},
 			{Name: "search", Input: `{"pattern":"bro[k]en"}`},
 		}},
 		call("edit", `{"path":"answer","old":"broken","new":"mended"}`),
@@ -281,10 +282,18 @@ func TestWithoutInjectionTheRunFails(t *testing.T) {
 
 func TestCallsThatAreNone(t *testing.T) {
 	bad := []modeltest.ToolCall{
-		{Name: "shell", Input: `{"command": "ls`}, {Name: "nonsense", Input: `{}`}, {Name: "shell", Input: `[]`}, {Name: "shell", Input: `{"command":"ls","cwd":"/"}`},
-		{Name: "read", Input: `{"path":"a\u0000b"}`}, {Name: "read", Input: `{"path":"a\ud800b"}`}, {Name: "edit", Input: `{"path":"x","old":"","new":"y"}`},
-		{Name: "write", Input: `{"path":"x"}`}, {Name: "shell", Input: `{"command":5}`}, {Name: "shell", Input: `{"command":"true","timeout_seconds":99999}`},
-		{Name: "write", Input: `{"path":"","content":"x"}`}, {Name: "shell", Input: `{"command":"ls"} {"command":"ls"}`},
+		{Name: "shell", Input: `{"command": "ls`},
+		{Name: "nonsense", Input: `{}`},
+		{Name: "shell", Input: `[]`},
+		{Name: "shell", Input: `{"command":"ls","cwd":"/"}`},
+		{Name: "read", Input: `{"path":"a\u0000b"}`},
+		{Name: "read", Input: `{"path":"a\ud800b"}`},
+		{Name: "edit", Input: `{"path":"x","old":"","new":"y"}`},
+		{Name: "write", Input: `{"path":"x"}`},
+		{Name: "shell", Input: `{"command":5}`},
+		{Name: "shell", Input: `{"command":"true","timeout_seconds":99999}`},
+		{Name: "write", Input: `{"path":"","content":"x"}`},
+		{Name: "shell", Input: `{"command":"ls"} {"command":"ls"}`},
 	}
 	for _, vendor := range []string{"anthropic", "openai"} {
 		// Three in a row end the run, whichever they are.

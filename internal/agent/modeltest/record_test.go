@@ -50,8 +50,14 @@ func TestRecord(t *testing.T) {
 			after int
 		}{
 			{"good", modeltest.None, 0},
-			{"400", "400", 0}, {"401", "401", 0}, {"429", "429", 0}, {"500", "500", 0},
-			{"silent", modeltest.Silent, 0}, {"empty", modeltest.Empty, 0}, {"garbage", modeltest.Garbage, 1}, {"cut", modeltest.Cut, 1},
+			{"400", "400", 0},
+			{"401", "401", 0},
+			{"429", "429", 0},
+			{"500", "500", 0},
+			{"silent", modeltest.Silent, 0},
+			{"empty", modeltest.Empty, 0},
+			{"garbage", modeltest.Garbage, 1},
+			{"cut", modeltest.Cut, 1},
 		} {
 			t.Run(name+"/"+c.name, func(t *testing.T) { record(t, set, packages, name, c.name, c.fault, c.after) })
 		}

@@ -34,9 +34,11 @@ type verdict struct{ outcome, happened string }
 func held(format string, args ...any) verdict {
 	return verdict{attack.Held, fmt.Sprintf(format, args...)}
 }
+
 func fell(format string, args ...any) verdict {
 	return verdict{attack.Fell, fmt.Sprintf(format, args...)}
 }
+
 func untried(format string, args ...any) verdict {
 	return verdict{attack.Untried, fmt.Sprintf(format, args...)}
 }

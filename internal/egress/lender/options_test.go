@@ -9,8 +9,14 @@ import (
 
 func TestOptionsAreChecked(t *testing.T) {
 	for _, o := range []Options{
-		{}, {Control: "http://127.0.0.1:1"}, {TokenFile: "x"}, {Control: "http://control.example", TokenFile: "x"}, {Control: "http://192.0.2.1:7070", TokenFile: "x"},
-		{Control: "ftp://127.0.0.1", TokenFile: "x"}, {Control: "https://u:p@control.example", TokenFile: "x"}, {Control: "https://control.example?x", TokenFile: "x"},
+		{},
+		{Control: "http://127.0.0.1:1"},
+		{TokenFile: "x"},
+		{Control: "http://control.example", TokenFile: "x"},
+		{Control: "http://192.0.2.1:7070", TokenFile: "x"},
+		{Control: "ftp://127.0.0.1", TokenFile: "x"},
+		{Control: "https://u:p@control.example", TokenFile: "x"},
+		{Control: "https://control.example?x", TokenFile: "x"},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v is taken", o)

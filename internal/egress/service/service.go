@@ -223,8 +223,10 @@ func (t *talk) attach(r handover.Request, device *os.File) (any, error) {
 		device.Close()
 		return nil, invalid("attach")
 	}
-	pem, sealed, err := t.gateway.Attach(egress.Handed{Sandbox: a.Sandbox, Device: device, Names: a.Names, Sealed: a.Sealed, Grant: a.Grant,
-		MaxNames: a.MaxNames, MaxConnections: a.MaxConnections})
+	pem, sealed, err := t.gateway.Attach(egress.Handed{
+		Sandbox: a.Sandbox, Device: device, Names: a.Names, Sealed: a.Sealed, Grant: a.Grant,
+		MaxNames: a.MaxNames, MaxConnections: a.MaxConnections,
+	})
 	if err != nil {
 		t.service.log.Error("attach", "sandbox", a.Sandbox, "error", err)
 		return nil, err

@@ -144,8 +144,10 @@ func TestFaults(t *testing.T) {
 		"another secret":                 {sign: func(k *client) { k.secret = "mine" }, want: "signature is not"},
 		"replaced token":                 {sign: func(k *client) { k.token = "mine" }, want: "session token is not"},
 		"token replaced afterwards":      {sign: func(k *client) { k.token = standToken }, alter: header("X-Amz-Security-Token", "mine"), want: "session token is not"},
-		"presigned with a token beside": {sign: func(k *client) { k.presigned, k.header = true, nil }, alter: header("X-Amz-Security-Token", standToken),
-			want: "stands in its query"},
+		"presigned with a token beside": {
+			sign: func(k *client) { k.presigned, k.header = true, nil }, alter: header("X-Amz-Security-Token", standToken),
+			want: "stands in its query",
+		},
 		"not signed":      {alter: func(m *Message) { delete(m.Header, "Authorization") }, want: "is not signed"},
 		"an empty header": {alter: header("Authorization", ""), want: "not signed with"},
 		"bearer":          {alter: header("Authorization", "Bearer "+standSecret), want: "not signed with"},
@@ -155,27 +157,37 @@ func TestFaults(t *testing.T) {
 			m.Query = "AWSAccessKeyId=" + standID + "&Signature=x&Expires=1"
 		}, want: "Signature Version 2"},
 		"SigV4a": {alter: authorization(algorithm, "AWS4-ECDSA-P256-SHA256"), want: "Signature Version 4a"},
-		"SigV4a, presigned": {sign: func(k *client) { k.presigned, k.header = true, nil },
-			alter: func(m *Message) { m.Query = strings.Replace(m.Query, algorithm, "AWS4-ECDSA-P256-SHA256", 1) }, want: "Signature Version 4a"},
+		"SigV4a, presigned": {
+			sign:  func(k *client) { k.presigned, k.header = true, nil },
+			alter: func(m *Message) { m.Query = strings.Replace(m.Query, algorithm, "AWS4-ECDSA-P256-SHA256", 1) }, want: "Signature Version 4a",
+		},
 		"SigV4a, chunks":    {sign: func(k *client) { k.payload = "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD" }, want: "Signature Version 4a"},
 		"an event stream":   {sign: func(k *client) { k.payload = "STREAMING-AWS4-HMAC-SHA256-EVENTS" }, want: "EVENTS is not signed anew"},
 		"an unknown digest": {sign: func(k *client) { k.payload = "none" }, want: "neither a digest"},
 		"signed twice":      {alter: func(m *Message) { m.Header["Authorization"] = append(m.Header["Authorization"], "x") }, want: "signed twice"},
 		"in both places":    {alter: func(m *Message) { m.Query = "X-Amz-Signature=" + emptyDigest }, want: "signed twice"},
-		"in both places, another case": {alter: func(m *Message) { m.Query = "x-amz-date=20260301T120000Z" },
-			want: "signed twice"},
-		"presigned, a parameter twice": {sign: func(k *client) { k.presigned, k.header = true, nil },
-			alter: func(m *Message) { m.Query += "&X-Amz-Date=20260301T120000Z" }, want: "X-Amz-Date stands twice"},
-		"presigned, another case": {sign: func(k *client) { k.presigned, k.header = true, nil },
-			alter: func(m *Message) { m.Query += "&x-amz-date=20260301T120000Z" }, want: "not spelled as usual"},
+		"in both places, another case": {
+			alter: func(m *Message) { m.Query = "x-amz-date=20260301T120000Z" },
+			want:  "signed twice",
+		},
+		"presigned, a parameter twice": {
+			sign:  func(k *client) { k.presigned, k.header = true, nil },
+			alter: func(m *Message) { m.Query += "&X-Amz-Date=20260301T120000Z" }, want: "X-Amz-Date stands twice",
+		},
+		"presigned, another case": {
+			sign:  func(k *client) { k.presigned, k.header = true, nil },
+			alter: func(m *Message) { m.Query += "&x-amz-date=20260301T120000Z" }, want: "not spelled as usual",
+		},
 		"presigned chunks": {sign: func(k *client) {
 			k.presigned, k.header = true, map[string]string{"X-Amz-Content-Sha256": chunkedSigned}
 		}, want: "carries no chunks"},
 		"two dates":       {alter: func(m *Message) { m.Header["X-Amz-Date"] = []string{"20260301T120000Z", "20260301T120000Z"} }, want: "one X-Amz-Date"},
 		"a date of words": {alter: header("X-Amz-Date", "yesterday"), want: "no time"},
 		"two digests":     {alter: func(m *Message) { m.Header["X-Amz-Content-Sha256"] = []string{emptyDigest, emptyDigest} }, want: "stands twice"},
-		"a digest in the query": {alter: func(m *Message) { m.Query = "X-Amz-Content-Sha256=" + emptyDigest },
-			want: "belongs in the header"},
+		"a digest in the query": {
+			alter: func(m *Message) { m.Query = "X-Amz-Content-Sha256=" + emptyDigest },
+			want:  "belongs in the header",
+		},
 		"a part twice":      {alter: authorization("Signature=", "Signature="+emptyDigest+", Signature="), want: "can't be read"},
 		"a part too many":   {alter: authorization("Signature=", "More=1, Signature="), want: "nothing else"},
 		"a short signature": {alter: authorization("Signature=", "Signature=00"), want: "64 digits"},
@@ -457,41 +469,6 @@ func TestDeclaredOfChunks(t *testing.T) {
 		_, err := judge(k.message(), "", noon)
 		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
 			t.Errorf("%s: %v, want %q", name, err, x.want)
-		}
-	}
-}
-
-// The end of a body is given only to the one whose digest was signed.
-func TestDigest(t *testing.T) {
-	text := strings.Repeat("0123456789", 10_000)
-	k := newClient()
-	k.payload = Digest([]byte(text))
-	m := k.message()
-	c, err := judge(m, "", noon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, x := range map[string]struct {
-		from io.Reader
-		ok   bool
-	}{
-		"whole":             {strings.NewReader(text), true},
-		"a byte at a time":  {iotest.OneByteReader(strings.NewReader(text)), true},
-		"its end at once":   {iotest.DataErrReader(strings.NewReader(text)), true},
-		"altered":           {strings.NewReader("x" + text[1:]), false},
-		"cut":               {strings.NewReader(text[:99_999]), false},
-		"longer":            {strings.NewReader(text + "0"), false},
-		"empty":             {strings.NewReader(""), false},
-		"broken off":        {io.MultiReader(strings.NewReader(text), iotest.ErrReader(io.ErrUnexpectedEOF)), false},
-		"one byte too many": {iotest.DataErrReader(strings.NewReader(text + "\n")), false},
-	} {
-		r, err := c.Body(m, x.from, Signed{}, standSecret, realSecret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(iotest.OneByteReader(r))
-		if x.ok && (err != nil || string(got) != text) || !x.ok && (err == nil || len(got) > len(text)) {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
 }

@@ -41,22 +41,26 @@ func TestPublishedOfS3(t *testing.T) {
 	now := time.Date(2013, 5, 24, 0, 5, 0, 0, time.UTC)
 	for name, p := range map[string]published{
 		"get": {
-			"GET", "/test.txt", "", map[string]string{"Range": "bytes=0-9", "X-Amz-Content-Sha256": emptyDigest, "X-Amz-Date": stamp},
+			"GET", "/test.txt", "",
+			map[string]string{"Range": "bytes=0-9", "X-Amz-Content-Sha256": emptyDigest, "X-Amz-Date": stamp},
 			"host;range;x-amz-content-sha256;x-amz-date", "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
 		},
 		"put": {
-			"PUT", "/test%24file.text", "", map[string]string{
+			"PUT", "/test%24file.text", "",
+			map[string]string{
 				"Date": "Fri, 24 May 2013 00:00:00 GMT", "X-Amz-Date": stamp, "X-Amz-Storage-Class": "REDUCED_REDUNDANCY",
 				"X-Amz-Content-Sha256": "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
 			},
 			"date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class", "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
 		},
 		"lifecycle": {
-			"GET", "/", "lifecycle", map[string]string{"X-Amz-Content-Sha256": emptyDigest, "X-Amz-Date": stamp},
+			"GET", "/", "lifecycle",
+			map[string]string{"X-Amz-Content-Sha256": emptyDigest, "X-Amz-Date": stamp},
 			"host;x-amz-content-sha256;x-amz-date", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
 		},
 		"list": {
-			"GET", "/", "max-keys=2&prefix=J", map[string]string{"X-Amz-Content-Sha256": emptyDigest, "X-Amz-Date": stamp},
+			"GET", "/", "max-keys=2&prefix=J",
+			map[string]string{"X-Amz-Content-Sha256": emptyDigest, "X-Amz-Date": stamp},
 			"host;x-amz-content-sha256;x-amz-date", "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
 		},
 		"presigned": {

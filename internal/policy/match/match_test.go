@@ -15,9 +15,11 @@ import (
 func exact(name, value string) []task.Match {
 	return []task.Match{{Name: name, Kind: task.MatchExact, Value: value}}
 }
+
 func prefix(name, value string) []task.Match {
 	return []task.Match{{Name: name, Kind: task.MatchPrefix, Value: value}}
 }
+
 func re2(name, value string) []task.Match {
 	return []task.Match{{Name: name, Kind: task.MatchRE2, Value: value}}
 }

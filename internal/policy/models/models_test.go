@@ -90,8 +90,19 @@ func TestGlobs(t *testing.T) {
 		glob, name string
 		want       bool
 	}{
-		{"a", "a", true}, {"a", "ab", false}, {"a*", "a", true}, {"a*", "abc", true}, {"*a", "ba", true}, {"a*c", "ac", true}, {"a*c", "abd", false},
-		{"a*b*c", "a1b2c", true}, {"a*b*c", "acb", false}, {"a*a", "a", false}, {"*", "", true}, {"a*bc*c", "abc", false}, {"A", "a", false},
+		{"a", "a", true},
+		{"a", "ab", false},
+		{"a*", "a", true},
+		{"a*", "abc", true},
+		{"*a", "ba", true},
+		{"a*c", "ac", true},
+		{"a*c", "abd", false},
+		{"a*b*c", "a1b2c", true},
+		{"a*b*c", "acb", false},
+		{"a*a", "a", false},
+		{"*", "", true},
+		{"a*bc*c", "abc", false},
+		{"A", "a", false},
 	} {
 		if got := Match([]string{c.glob}, c.name); got != c.want {
 			t.Errorf("%q and %q: %t", c.glob, c.name, got)

@@ -35,7 +35,8 @@ pg_ctl -D data -m immediate stop >/dev/null
 pg_ctl -D data -w -l log -o "-k $PWD -h 127.0.0.1" start >/dev/null
 psql -h "$PWD" -U agent postgres -Atc 'select count(*) from t'
 pg_ctl -D data -m fast stop >/dev/null`, want: "on\n50005000\n10000\n"},
-	{name: "sqlite WAL", needs: []string{"python3"}, script: `
+	{
+		name: "sqlite WAL", needs: []string{"python3"}, script: `
 cat > w.py <<'P'
 import sqlite3, sys
 c = sqlite3.connect("db", timeout=60, isolation_level=None)
@@ -50,7 +51,8 @@ c.execute("create table t(x)")
 P
 python3 w.py & a=$!; python3 w.py & b=$!; wait $a; wait $b
 python3 -c 'import sqlite3; c=sqlite3.connect("db"); print(c.execute("select count(*), sum(x) from t").fetchone(), c.execute("pragma integrity_check").fetchone())'`,
-		want: "(200, 9900) ('ok',)"},
+		want: "(200, 9900) ('ok',)",
+	},
 	{name: "strace", needs: []string{"strace"}, script: `strace -f -o trace sh -c 'true; /bin/true; exit 3' || echo code $?; grep -q 'execve("/bin/true"' trace && echo followed; tail -1 trace`, want: "code 3\nfollowed\n"},
 	{name: "gdb", needs: []string{"gdb", "gcc"}, script: `
 printf 'int f(int x){ return x*2; }\nint main(void){ return f(21)-42; }\n' > a.c; gcc -g -O0 -o a a.c
@@ -174,7 +176,8 @@ for host in ("127.0.0.1", "::1", "localhost"):
 print("all", socket.gethostname(), socket.gethostbyname(socket.gethostname()))
 P
 python3 l.py`, want: "all sandbox 127.0.0.1\n"},
-	{name: "locks, shared maps and copies", needs: []string{"python3"}, script: `
+	{
+		name: "locks, shared maps and copies", needs: []string{"python3"}, script: `
 cat > f.py <<'P'
 import fcntl, mmap, os, subprocess, sys
 f = open("f", "w+b"); f.write(b"a" * 8192); f.flush()
@@ -191,7 +194,8 @@ os.truncate("f", 100); print("truncated", os.fstat(f.fileno()).st_size)
 r, w = os.pipe(); print("pipe", fcntl.fcntl(w, 1031, 1 << 18))
 P
 python3 f.py; cp --reflink=auto f h && cmp f h && echo same; cat /proc/sys/fs/pipe-max-size`,
-		want: "flock held 11\nlockf held 11\nb'kid!' b'kid!'\ncopy_file_range 8192 b'kid!'\ntruncated 100\npipe 262144\nsame\n"},
+		want: "flock held 11\nlockf held 11\nb'kid!' b'kid!'\ncopy_file_range 8192 b'kid!'\ntruncated 100\npipe 262144\nsame\n",
+	},
 	{name: "terminal", needs: []string{"script"}, script: `script -qec 'stty -isig -echo; stty rows 40 cols 100; stty -a' /dev/null < /dev/null`, want: "-isig"},
 }
 

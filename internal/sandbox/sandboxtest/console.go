@@ -111,8 +111,10 @@ func (s suite) testInput(t *testing.T) {
 // testTerminal is cases.md B35.
 func (s suite) testTerminal(t *testing.T) {
 	c, id := s.console(t), Create(t, s.driver, sandbox.Spec{}).ID
-	s.start(t, id, sandbox.Command{ID: "tty", Stdin: true, Terminal: &sandbox.Size{Rows: 40, Cols: 120}, Argv: []string{"sh", "-c",
-		`stty size; stat -c %U "$(tty)"; trap 'echo winch $(stty size)' WINCH; echo ready; while :; do sleep 0.05; done`}})
+	s.start(t, id, sandbox.Command{ID: "tty", Stdin: true, Terminal: &sandbox.Size{Rows: 40, Cols: 120}, Argv: []string{
+		"sh", "-c",
+		`stty size; stat -c %U "$(tty)"; trap 'echo winch $(stty size)' WINCH; echo ready; while :; do sleep 0.05; done`,
+	}})
 	if got := s.wait(t, id, "tty", "ready"); !strings.HasPrefix(got, "40 120\r\nagent\r\n") {
 		t.Errorf("at first: %q", got)
 	}

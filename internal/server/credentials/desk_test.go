@@ -159,8 +159,12 @@ func TestOnlyTheMachinesGatewayIsLent(t *testing.T) {
 		p identity.Principal
 		r api.LendRequest
 	}{
-		{who("another", identity.Gateway), ask}, {gateway, api.LendRequest{Sandbox: box}}, {gateway, api.LendRequest{Lease: lease.ID}}, {gateway, api.LendRequest{}},
-		{gateway, api.LendRequest{Sandbox: "sb-bbbbbbbbbbbbbbbb", Lease: lease.ID}}, {gateway, api.LendRequest{Sandbox: box, Lease: "l-bbbbbbbbbbbbbbbb"}},
+		{who("another", identity.Gateway), ask},
+		{gateway, api.LendRequest{Sandbox: box}},
+		{gateway, api.LendRequest{Lease: lease.ID}},
+		{gateway, api.LendRequest{}},
+		{gateway, api.LendRequest{Sandbox: "sb-bbbbbbbbbbbbbbbb", Lease: lease.ID}},
+		{gateway, api.LendRequest{Sandbox: box, Lease: "l-bbbbbbbbbbbbbbbb"}},
 	} {
 		_, err := r.desk.Lend(t.Context(), c.p, c.r)
 		wants(t, err, task.PolicyCredential)

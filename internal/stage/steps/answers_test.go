@@ -77,8 +77,14 @@ func TestDecisionsAreInTheGrant(t *testing.T) {
 	}
 	succeeds(t, h.through(task.Agent, 1))
 	want := [][]string{
-		{"+ask/d-1"}, {"+ask/d-1", "+ask/d-2"}, {"+ask/d-1", "+ask/d-2"}, {"+ask/d-1", "+ask/d-2"}, {"+ask/d-1", "+ask/d-2"},
-		{"ask/d-1", "+ask/d-2"}, {"ask/d-1", "+ask/d-2"}, {"ask/d-1", "ask/ap-7", "+ask/d-2"},
+		{"+ask/d-1"},
+		{"+ask/d-1", "+ask/d-2"},
+		{"+ask/d-1", "+ask/d-2"},
+		{"+ask/d-1", "+ask/d-2"},
+		{"+ask/d-1", "+ask/d-2"},
+		{"ask/d-1", "+ask/d-2"},
+		{"ask/d-1", "+ask/d-2"},
+		{"ask/d-1", "ask/ap-7", "+ask/d-2"},
 	}
 	if !slices.EqualFunc(seen, want, slices.Equal) {
 		t.Errorf("%v, want %v", seen, want)

@@ -13,8 +13,14 @@ func TestShortOfMemory(t *testing.T) {
 		total, free uint64
 		short       bool
 	}{
-		{256 * mib, 200 * mib, false}, {256 * mib, 49 * mib, false}, {256 * mib, 47 * mib, true},
-		{4096 * mib, 300 * mib, false}, {4096 * mib, 250 * mib, true}, {64 * mib, 40 * mib, false}, {64 * mib, 30 * mib, true}, {0, 0, false},
+		{256 * mib, 200 * mib, false},
+		{256 * mib, 49 * mib, false},
+		{256 * mib, 47 * mib, true},
+		{4096 * mib, 300 * mib, false},
+		{4096 * mib, 250 * mib, true},
+		{64 * mib, 40 * mib, false},
+		{64 * mib, 30 * mib, true},
+		{0, 0, false},
 	} {
 		m := Memory{Total: test.total, Free: test.free}
 		if m.Short() != test.short {

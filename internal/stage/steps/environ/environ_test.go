@@ -50,10 +50,12 @@ func TestVariables(t *testing.T) {
 		},
 		"a pattern first": {
 			[]task.Lent{login("db", "*.example.com"), login("second", "db.example.com")},
-			[]task.Rule{rule("second", "db.example.com"), rule("db", "*.example.com")}, rest,
+			[]task.Rule{rule("second", "db.example.com"), rule("db", "*.example.com")},
+			rest,
 		},
 		"a URI": {
-			[]task.Lent{named}, []task.Rule{rule("db", "db.example.com")},
+			[]task.Lent{named},
+			[]task.Rule{rule("db", "db.example.com")},
 			append(append([]string{"PGHOST=db.example.com"}, rest...),
 				"DATABASE_URL=postgresql://app%20ro:placeholderdb@db.example.com:5432/orders?sslmode=verify-full&sslrootcert=%2Fetc%2Fssl%2Fcerts%2Fca-certificates.crt"),
 		},
