@@ -4,41 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/cofferdam/cofferdam/internal/store/vault"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-// credentialRow is a row of credentials. Its binding is the credential as JSON;
-// its value is sealed by the vault, and only text to this package.
-type credentialRow struct {
-	bun.BaseModel `bun:"table:credentials"`
-
-	ID        string `bun:"id,pk"`
-	Name      string `bun:"name"`
-	Owner     string `bun:"owner"`
-	Kind      string `bun:"kind"`
-	Binding   string `bun:"binding"`
-	Sealed    string `bun:"sealed"` // base64; empty: wiped
-	CreatedAt int64  `bun:"created_at"`
-	UsedAt    *int64 `bun:"used_at"`
-	RevokedAt *int64 `bun:"revoked_at"`
-}
-
-func (r credentialRow) credential() (task.Credential, error) {
-	var c task.Credential
-	if err := json.Unmarshal([]byte(r.Binding), &c); err != nil {
-		return c, fmt.Errorf("credential %q: %w", r.Name, err)
-	}
-	c.ID, c.Name, c.Owner, c.Kind = r.ID, r.Name, r.Owner, r.Kind
-	c.Created, c.LastUsed, c.Revoked = moment(r.CreatedAt), optional(r.UsedAt), optional(r.RevokedAt)
-	return c, nil
-}
 
 // AddCredential keeps a new credential. A name that is taken, also by one that
 // was revoked, is a *task.Failure with task.InputConflict.
@@ -48,12 +22,12 @@ func (s *Store) AddCredential(ctx context.Context, c task.Credential, sealed []b
 	if err != nil {
 		return err
 	}
-	row := credentialRow{
+	row := vault.CredentialRow{
 		ID: c.ID, Name: c.Name, Owner: c.Owner, Kind: c.Kind, Binding: binding,
 		Sealed: base64.StdEncoding.EncodeToString(sealed), CreatedAt: c.Created.UnixNano(),
 	}
 	err = s.write.RunInTx(ctx, nil, func(_ context.Context, tx bun.Tx) error {
-		taken, err := tx.NewSelect().Model((*credentialRow)(nil)).Where("name = ?", c.Name).Exists(ctx)
+		taken, err := tx.NewSelect().Model((*vault.CredentialRow)(nil)).Where("name = ?", c.Name).Exists(ctx)
 		if err != nil {
 			return err
 		}
@@ -66,8 +40,8 @@ func (s *Store) AddCredential(ctx context.Context, c task.Credential, sealed []b
 	return s.failure("add credential", err)
 }
 
-func oneCredential(ctx context.Context, db bun.IDB, name string) (credentialRow, error) {
-	var row credentialRow
+func oneCredential(ctx context.Context, db bun.IDB, name string) (vault.CredentialRow, error) {
+	var row vault.CredentialRow
 	err := db.NewSelect().Model(&row).Where("name = ?", name).Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
 		return row, notFound("credential", name)
@@ -81,7 +55,7 @@ func (s *Store) Credential(ctx context.Context, name string) (task.Credential, [
 	if err != nil {
 		return task.Credential{}, nil, s.failure("read credential", err)
 	}
-	c, err := row.credential()
+	c, err := row.Credential()
 	if err != nil {
 		return c, nil, s.failure("read credential", err)
 	}
@@ -95,13 +69,13 @@ func (s *Store) Credential(ctx context.Context, name string) (task.Credential, [
 
 // Credentials lists all credentials, by name.
 func (s *Store) Credentials(ctx context.Context) ([]task.Credential, error) {
-	var rows []credentialRow
+	var rows []vault.CredentialRow
 	if err := s.read.NewSelect().Model(&rows).ExcludeColumn("sealed").OrderExpr("name").Scan(ctx); err != nil {
 		return nil, s.failure("list credentials", err)
 	}
 	out := make([]task.Credential, 0, len(rows))
 	for _, r := range rows {
-		c, err := r.credential()
+		c, err := r.Credential()
 		if err != nil {
 			return nil, s.failure("list credentials", err)
 		}
@@ -121,7 +95,7 @@ func (s *Store) UseCredential(ctx context.Context, id string, at time.Time) erro
 // transaction, and returns the leases that it ended. With remove the row goes
 // too; otherwise the first time of revocation stays.
 func (s *Store) EndCredential(ctx context.Context, name string, at time.Time, remove bool) (task.Credential, []task.Lent, error) {
-	var row credentialRow
+	var row vault.CredentialRow
 	var ended []task.Lent
 	err := s.write.RunInTx(ctx, nil, func(_ context.Context, tx bun.Tx) error {
 		var err error
@@ -141,7 +115,7 @@ func (s *Store) EndCredential(ctx context.Context, name string, at time.Time, re
 		if err != nil {
 			return err
 		}
-		var rows []leaseRow
+		var rows []vault.LeaseRow
 		if err := tx.NewSelect().Model(&rows).Where("credential_id = ? AND until_at IS NULL", row.ID).OrderExpr("task, number").Scan(ctx); err != nil {
 			return err
 		}
@@ -160,6 +134,6 @@ func (s *Store) EndCredential(ctx context.Context, name string, at time.Time, re
 	for _, l := range ended {
 		s.wake(l.Task)
 	}
-	c, err := row.credential()
+	c, err := row.Credential()
 	return c, ended, s.failure("end credential", err)
 }

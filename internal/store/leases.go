@@ -3,41 +3,15 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/cofferdam/cofferdam/internal/store/vault"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-// leaseRow is a row of leases. What never changes is in lease, as JSON.
-type leaseRow struct {
-	bun.BaseModel `bun:"table:leases"`
-
-	ID           string `bun:"id,pk"`
-	Task         string `bun:"task"`
-	Number       int64  `bun:"number"`
-	Sandbox      string `bun:"sandbox"`
-	CredentialID string `bun:"credential_id"`
-	Lease        string `bun:"lease"`
-	Count        int64  `bun:"count"`
-	FromAt       int64  `bun:"from_at"`
-	UntilAt      *int64 `bun:"until_at"`
-	Ended        string `bun:"ended"`
-}
-
-func (r leaseRow) lent() (task.Lent, error) {
-	var l task.Lent
-	if err := json.Unmarshal([]byte(r.Lease), &l); err != nil {
-		return l, fmt.Errorf("lease %q: %w", r.ID, err)
-	}
-	l.ID, l.Task, l.Sandbox, l.CredentialID = r.ID, r.Task, r.Sandbox, r.CredentialID
-	l.Count, l.From, l.Until, l.Ended = int(r.Count), moment(r.FromAt), optional(r.UntilAt), r.Ended
-	return l, nil
-}
 
 // MakeLease keeps a lease. One that is there already stays as it is, with its
 // placeholder, but one that ended with its stage lasts again and is counted. A
@@ -48,7 +22,7 @@ func (s *Store) MakeLease(ctx context.Context, l task.Lent) (task.Lent, error) {
 	if err != nil {
 		return task.Lent{}, err
 	}
-	var row leaseRow
+	var row vault.LeaseRow
 	err = s.change(ctx, l.Task, func(tx bun.Tx) error {
 		of, err := oneTask(ctx, tx, l.Task)
 		if err != nil {
@@ -57,7 +31,7 @@ func (s *Store) MakeLease(ctx context.Context, l task.Lent) (task.Lent, error) {
 		if of.EndedAt != nil || of.CancelRequested != nil {
 			return task.Fail(task.Cancelled, "the task has ended or is being cancelled; nothing is lent to it", nil)
 		}
-		live, err := tx.NewSelect().Model((*credentialRow)(nil)).Where("id = ? AND revoked_at IS NULL", l.CredentialID).Exists(ctx)
+		live, err := tx.NewSelect().Model((*vault.CredentialRow)(nil)).Where("id = ? AND revoked_at IS NULL", l.CredentialID).Exists(ctx)
 		if err != nil {
 			return err
 		}
@@ -83,12 +57,12 @@ func (s *Store) MakeLease(ctx context.Context, l task.Lent) (task.Lent, error) {
 	if err != nil {
 		return task.Lent{}, s.failure("make lease", err)
 	}
-	have, err := row.lent()
+	have, err := row.Lent()
 	return have, s.failure("make lease", err)
 }
 
-func addLease(ctx context.Context, tx bun.Tx, row *leaseRow, l task.Lent, text string) error {
-	*row = leaseRow{ID: l.ID, Task: l.Task, Sandbox: l.Sandbox, CredentialID: l.CredentialID, Lease: text, Count: 1, FromAt: l.From.UnixNano()}
+func addLease(ctx context.Context, tx bun.Tx, row *vault.LeaseRow, l task.Lent, text string) error {
+	*row = vault.LeaseRow{ID: l.ID, Task: l.Task, Sandbox: l.Sandbox, CredentialID: l.CredentialID, Lease: text, Count: 1, FromAt: l.From.UnixNano()}
 	if err := tx.NewRaw("SELECT coalesce(max(number), 0) + 1 FROM leases WHERE task = ?", l.Task).Scan(ctx, &row.Number); err != nil {
 		return err
 	}
@@ -97,14 +71,14 @@ func addLease(ctx context.Context, tx bun.Tx, row *leaseRow, l task.Lent, text s
 }
 
 // endLease ends a lease that is active.
-func endLease(ctx context.Context, tx bun.Tx, r leaseRow, why string, at time.Time) (task.Lent, error) {
+func endLease(ctx context.Context, tx bun.Tx, r vault.LeaseRow, why string, at time.Time) (task.Lent, error) {
 	// A clock that was set back does not make a lease end before it began.
 	ns := max(at.UnixNano(), r.FromAt)
 	r.UntilAt, r.Ended = &ns, why
 	if _, err := tx.NewUpdate().Model(&r).WherePK().Exec(ctx); err != nil {
 		return task.Lent{}, err
 	}
-	return r.lent()
+	return r.Lent()
 }
 
 // EndLeases ends what is active of the task, in one sandbox or (empty) in all,
@@ -118,7 +92,7 @@ func (s *Store) EndLeases(ctx context.Context, taskID, sandbox, why string, at t
 			return err
 		}
 		for _, r := range rows {
-			one, err := r.lent()
+			one, err := r.Lent()
 			if err == nil && r.UntilAt == nil {
 				one, err = endLease(ctx, tx, r, why, at)
 			}
@@ -135,8 +109,8 @@ func (s *Store) EndLeases(ctx context.Context, taskID, sandbox, why string, at t
 	return out, nil
 }
 
-func leasesOf(ctx context.Context, db bun.IDB, taskID, sandbox string) ([]leaseRow, error) {
-	var rows []leaseRow
+func leasesOf(ctx context.Context, db bun.IDB, taskID, sandbox string) ([]vault.LeaseRow, error) {
+	var rows []vault.LeaseRow
 	q := db.NewSelect().Model(&rows).Where("task = ?", taskID)
 	if sandbox != "" {
 		q = q.Where("sandbox = ?", sandbox)
@@ -146,7 +120,7 @@ func leasesOf(ctx context.Context, db bun.IDB, taskID, sandbox string) ([]leaseR
 
 // Lease finds a lease by id.
 func (s *Store) Lease(ctx context.Context, id string) (task.Lent, error) {
-	var row leaseRow
+	var row vault.LeaseRow
 	err := s.read.NewSelect().Model(&row).Where("id = ?", id).Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
 		return task.Lent{}, notFound("lease", id)
@@ -154,7 +128,7 @@ func (s *Store) Lease(ctx context.Context, id string) (task.Lent, error) {
 	if err != nil {
 		return task.Lent{}, s.failure("read lease", err)
 	}
-	l, err := row.lent()
+	l, err := row.Lent()
 	return l, s.failure("read lease", err)
 }
 
@@ -166,7 +140,7 @@ func (s *Store) Leases(ctx context.Context, taskID string) ([]task.Lent, error) 
 	}
 	out := make([]task.Lent, 0, len(rows))
 	for _, r := range rows {
-		l, err := r.lent()
+		l, err := r.Lent()
 		if err != nil {
 			return nil, s.failure("list leases", err)
 		}

@@ -1,11 +1,9 @@
-// Package vault keeps what is done to every row of the vault at once: the end of
-// all credentials and leases.
+// Package vault has the rows of the vault, credentials and leases, and what is
+// done to all of them at once: their end.
 package vault
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -19,53 +17,6 @@ type Rows struct{ base table.Base }
 
 // New gives the rows of a database.
 func New(base table.Base) *Rows { return &Rows{base} }
-
-type credentialRow struct {
-	bun.BaseModel `bun:"table:credentials"`
-
-	ID        string `bun:"id,pk"`
-	Name      string `bun:"name"`
-	Owner     string `bun:"owner"`
-	Kind      string `bun:"kind"`
-	Binding   string `bun:"binding"`
-	Sealed    string `bun:"sealed"`
-	CreatedAt int64  `bun:"created_at"`
-	RevokedAt *int64 `bun:"revoked_at"`
-}
-
-func (r credentialRow) credential() (task.Credential, error) {
-	c, err := table.From[task.Credential](r.Binding)
-	if err != nil {
-		return c, fmt.Errorf("credential %q: %w", r.Name, err)
-	}
-	c.ID, c.Name, c.Owner, c.Kind = r.ID, r.Name, r.Owner, r.Kind
-	c.Created, c.Revoked = table.Moment(r.CreatedAt), table.Optional(r.RevokedAt)
-	return c, nil
-}
-
-type leaseRow struct {
-	bun.BaseModel `bun:"table:leases"`
-
-	ID           string `bun:"id,pk"`
-	Task         string `bun:"task"`
-	Sandbox      string `bun:"sandbox"`
-	CredentialID string `bun:"credential_id"`
-	Lease        string `bun:"lease"`
-	Count        int64  `bun:"count"`
-	FromAt       int64  `bun:"from_at"`
-	UntilAt      *int64 `bun:"until_at"`
-	Ended        string `bun:"ended"`
-}
-
-func (r leaseRow) lent() (task.Lent, error) {
-	var l task.Lent
-	if err := json.Unmarshal([]byte(r.Lease), &l); err != nil {
-		return l, fmt.Errorf("lease %q: %w", r.ID, err)
-	}
-	l.ID, l.Task, l.Sandbox, l.CredentialID = r.ID, r.Task, r.Sandbox, r.CredentialID
-	l.Count, l.From, l.Until, l.Ended = int(r.Count), table.Moment(r.FromAt), table.Optional(r.UntilAt), r.Ended
-	return l, nil
-}
 
 // EndAll wipes every value, revokes every credential and ends every lease, in one
 // transaction. It returns how many credentials and leases that ended, every
@@ -106,25 +57,25 @@ func (r *Rows) EndAll(ctx context.Context, at time.Time) (task.EndOfAll, error) 
 
 // ended reads what a transaction has ended.
 func (r *Rows) ended(ctx context.Context, tx bun.Tx, ns int64, out *task.EndOfAll) error {
-	var rows []credentialRow
+	var rows []CredentialRow
 	if err := tx.NewSelect().Model(&rows).OrderExpr("name").Scan(ctx); err != nil {
 		return err
 	}
 	for _, row := range rows {
-		c, err := row.credential()
+		c, err := row.Credential()
 		if err != nil {
 			return err
 		}
 		out.All = append(out.All, c)
 	}
-	var leases []leaseRow
+	var leases []LeaseRow
 	err := tx.NewSelect().Model(&leases).
 		Where("ended = ? AND (until_at >= ? OR sandbox IN (SELECT sandbox FROM placements))", task.EndedRevoked, ns).OrderExpr("task, number").Scan(ctx)
 	if err != nil {
 		return err
 	}
 	for _, row := range leases {
-		l, err := row.lent()
+		l, err := row.Lent()
 		if err != nil {
 			return err
 		}
