@@ -153,7 +153,7 @@ func (c *chunks) next() error {
 // signature.
 func (c *chunks) head(line string) (size, signature string, err error) {
 	size, extension, more := strings.Cut(line, ";")
-	bad := size == "" || len(size) > 12 || !all(size, func(b byte) bool { return digit(b) >= 0 })
+	bad := size == "" || len(size) > 12 || !all(size, func(b byte) bool { return isHex(b) || b >= 'A' && b <= 'F' })
 	if c.in != nil {
 		signature, more = strings.CutPrefix(extension, "chunk-signature=")
 		bad = bad || !more || len(signature) != 64 || !all(signature, isHex)

@@ -1,6 +1,7 @@
 package sigv4
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -57,9 +58,9 @@ func parseQuery(query string) ([]param, error) {
 			continue // neither signed nor read by anybody
 		}
 		n, v, _ := strings.Cut(sent, "=")
-		name, ok := unescape(strings.ReplaceAll(n, "+", " "))
-		value, valid := unescape(strings.ReplaceAll(v, "+", " "))
-		if !ok || !valid {
+		name, errName := url.QueryUnescape(n)
+		value, errValue := url.QueryUnescape(v)
+		if errName != nil || errValue != nil {
 			return nil, refuse("the query is not escaped as it should be")
 		}
 		out = append(out, param{sent: n + "=" + v, name: name, value: value})
@@ -83,7 +84,7 @@ func (c *Claim) canonical(m Message, params []param, headers []string, payload s
 func canonicalPath(path string, how int) string {
 	switch how {
 	case pathEncoded:
-		if plain, ok := unescape(path); ok {
+		if plain, err := url.PathUnescape(path); err == nil {
 			return escape(plain, true)
 		}
 	case pathTwice:
@@ -194,42 +195,6 @@ func escape(s string, path bool) string {
 		}
 	}
 	return b.String()
-}
-
-// unescape decodes; false for what is not escaped as it should be.
-func unescape(s string) (string, bool) {
-	if !strings.Contains(s, "%") {
-		return s, true
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		hi, lo := digit(s[i+1]), digit(s[i+2])
-		if hi < 0 || lo < 0 {
-			return "", false
-		}
-		b.WriteByte(byte(hi<<4 | lo))
-		i += 2
-	}
-	return b.String(), true
-}
-
-func digit(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
 }
 
 // Bare is a query without what belongs to a signature; false for one that is not

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"net/url"
 	"strings"
 	"unicode/utf8"
 
@@ -102,33 +103,6 @@ func decode(s string) (string, bool) {
 	if !strings.Contains(s, "%") {
 		return s, true
 	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			out = append(out, s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		hi, lo := hex(s[i+1]), hex(s[i+2])
-		if hi < 0 || lo < 0 {
-			return "", false
-		}
-		out = append(out, byte(hi<<4|lo))
-		i += 2
-	}
-	return string(out), utf8.Valid(out)
-}
-
-func hex(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
+	plain, err := url.PathUnescape(s)
+	return plain, err == nil && utf8.ValidString(plain)
 }
