@@ -61,6 +61,20 @@ func (k AWSKeys) Text() Secret {
 	return NewSecret(text)
 }
 
+// AWSTexts are the texts of which a pair of keys consists, each of which stands
+// alone in requests; of anything else the text itself.
+func AWSTexts(text string) []string {
+	keys, err := ParseAWSKeys(text)
+	if err != nil {
+		return []string{text}
+	}
+	out := []string{keys.ID, keys.Secret.Reveal()}
+	if !keys.Token.Empty() {
+		out = append(out, keys.Token.Reveal())
+	}
+	return out
+}
+
 func graphic(c byte) bool { return c > ' ' && c < 0x7f }
 
 func only(s string, ok func(byte) bool) bool {

@@ -152,7 +152,7 @@ func (awsCarrier) sign(s *signed, value Secret, out *http.Request) error {
 // back puts what stands for the keys into the header of an answer that repeats
 // them, as one does that sends on to a presigned URL.
 func (awsCarrier) back(l *task.Lease, value Secret, res *http.Response) error {
-	have, stand := parts(value.Reveal()), parts(l.Placeholder)
+	have, stand := task.AWSTexts(value.Reveal()), task.AWSTexts(l.Placeholder)
 	for i, text := range have {
 		with := mark
 		if i < len(stand) {
@@ -170,25 +170,12 @@ func (awsCarrier) back(l *task.Lease, value Secret, res *http.Response) error {
 // standIns are the texts that stand for a lease's value inside.
 func standIns(l *task.Lease) []string {
 	if kindOf(l) == task.KindAWS {
-		return parts(l.Placeholder)
+		return task.AWSTexts(l.Placeholder)
 	}
 	if l.Placeholder == "" {
 		return nil
 	}
 	return []string{l.Placeholder}
-}
-
-// parts are the texts of a pair of keys, or what else is given.
-func parts(text string) []string {
-	keys, err := task.ParseAWSKeys(text)
-	if err != nil {
-		return []string{text}
-	}
-	out := []string{keys.ID, keys.Secret.Reveal()}
-	if !keys.Token.Empty() {
-		out = append(out, keys.Token.Reveal())
-	}
-	return out
 }
 
 // hold takes a body into memory, up to most bytes, and leaves the same body in

@@ -57,20 +57,6 @@ func showsAWS(l task.Lease, r *http.Request, value string) bool {
 	return auth[0] == authorization(keys, l, stamp[0], !keys.Token.Empty()) && r.Header.Get("X-Amz-Security-Token") == keys.Token.Reveal()
 }
 
-// parts are the texts of keys, each of which stands alone in requests; of
-// anything else the text itself.
-func parts(text string) []string {
-	keys, err := task.ParseAWSKeys(text)
-	if err != nil {
-		return []string{text}
-	}
-	out := []string{keys.ID, keys.Secret.Reveal()}
-	if !keys.Token.Empty() {
-		out = append(out, keys.Token.Reveal())
-	}
-	return out
-}
-
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

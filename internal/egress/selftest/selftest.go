@@ -282,13 +282,13 @@ func shows(l task.Lease, r *http.Request, value string) bool {
 func holds(r *http.Request, placeholder string) bool {
 	_, password, _ := r.BasicAuth()
 	text := fmt.Sprint(r.URL, r.Host, r.Header, password)
-	return placeholder == "" || slices.ContainsFunc(parts(placeholder), func(part string) bool { return strings.Contains(text, part) })
+	return placeholder == "" || slices.ContainsFunc(task.AWSTexts(placeholder), func(part string) bool { return strings.Contains(text, part) })
 }
 
 // forms are how the value could come back.
 func forms(l task.Lease, value string) []string {
 	if l.Carried() == task.KindAWS {
-		return parts(value)
+		return task.AWSTexts(value)
 	}
 	return []string{value, url.QueryEscape(value), strings.ReplaceAll(url.QueryEscape(value), "+", "%20"), base64.StdEncoding.EncodeToString([]byte(l.Settings[task.SettingUser] + ":" + value))}
 }
