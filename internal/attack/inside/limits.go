@@ -128,6 +128,8 @@ func memory() verdict {
 			b[i] = 1
 		}
 		all = append(all, b)
+		// Memory is watched a few times a second: what takes it at once ends the whole
+		// sandbox, which is another limit than the command's that is tried here.
 		time.Sleep(2 * time.Millisecond)
 	}
 	return fell("%s", fmt.Sprintf("%d MiB of memory were taken", len(all)*8))
