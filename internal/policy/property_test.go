@@ -108,7 +108,12 @@ func narrower(t *rapid.T, what string, a, b Plan) {
 				if !match.CleanPath(q.Path) {
 					continue
 				}
-				if da.Inspect && db.Inspect && decide.DecideRequest(ga, use, q).Verdict == task.Allowed && decide.DecideRequest(gb, use, q).Verdict != task.Allowed {
+				if !da.Inspect || !db.Inspect || decide.DecideRequest(ga, use, q).Verdict != task.Allowed {
+					continue
+				}
+				// One that waits for the body is no answer yet: the same request stands here
+				// with bodies, and with one that could not be read.
+				if before := decide.DecideRequest(gb, use, q); before.Verdict != task.Allowed && !(before.Body && q.Body == nil) {
 					t.Fatalf("%s: %s %+v %+v is allowed now", what, stage, use, q)
 				}
 			}
