@@ -74,6 +74,9 @@ func (b *base) lead(to string) string {
 				defer conn.Close()
 				inside, err := b.client.DialContext(context.Background(), "tcp", to)
 				if err != nil {
+					if b.t.Context().Err() == nil {
+						b.t.Logf("from inside to %s: %v", to, err)
+					}
 					return
 				}
 				defer inside.Close()

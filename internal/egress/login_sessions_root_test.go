@@ -126,6 +126,7 @@ func TestCopyTakesFlatMemory(t *testing.T) {
 		t.Errorf("in: %v, %s", err, out)
 	}
 	out := b.psql("", "-c", "copy lines to stdout")
+	out.Stderr = t.Output()
 	from, err := out.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
