@@ -187,6 +187,9 @@ func (p *plane) open(ctx context.Context) error {
 	if err := p.openIssuer(keys); err != nil {
 		return err
 	}
+	if err := p.settleVault(ctx, keys); err != nil {
+		return err
+	}
 	if p.vault, err = credential.Open(ctx, keys, p.store, time.Now); err != nil {
 		return err
 	}

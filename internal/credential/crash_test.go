@@ -133,6 +133,9 @@ func victim(of string) error {
 	if err != nil {
 		return err
 	}
+	if what == "rotate" {
+		return rotateLife(ctx, v, s, m.live)
+	}
 	u := task.LeaseUse{Task: id, Attempt: 1, Stage: task.Agent, Sandbox: "sb-" + id[2:], Who: "alice"}
 	say := func(a ...any) { fmt.Println(a...) }
 	if what == "mint" {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/credential/seal"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -106,7 +107,7 @@ func (m Minted) fit(now time.Time, once bool) string {
 
 // boundMint is what a minted value is tied to when it is sealed.
 func boundMint(id string, lent task.Lent, c task.Credential) ([]byte, error) {
-	of, err := bound(c)
+	of, err := seal.Bound(c)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +123,11 @@ func (v *Vault) sealMint(ctx context.Context, id string, lent task.Lent, c task.
 	if err != nil {
 		return nil, err
 	}
-	return k.sealWith(ad, value), nil
+	return k.Seal(ad, value), nil
 }
 
 func (v *Vault) openMint(ctx context.Context, m task.MintedValue) (task.Secret, error) {
-	k, err := v.unlock(ctx)
+	k, err := v.keyFor(ctx, m.Sealed)
 	if err != nil {
 		return task.Secret{}, err
 	}
@@ -134,5 +135,5 @@ func (v *Vault) openMint(ctx context.Context, m task.MintedValue) (task.Secret, 
 	if err != nil {
 		return task.Secret{}, err
 	}
-	return k.openWith(ad, m.Credential, m.Sealed)
+	return k.Open(ad, m.Credential, m.Sealed)
 }

@@ -181,10 +181,12 @@ func (l *Leases) make(ctx context.Context, m minting) (task.Given, error) {
 	}
 	at := l.moment()
 	until := made.Until.UTC().Truncate(time.Microsecond)
+	l.vault.writing.RLock()
 	value.Sealed, err = l.vault.sealMint(ctx, value.ID, m.lent, m.of, made.Value)
 	if err == nil {
 		err = l.with.MintRows.KeepMint(ctx, value.ID, value.Sealed, at, until)
 	}
+	l.vault.writing.RUnlock()
 	if err != nil {
 		// What can't be kept can't be revoked later.
 		return task.Given{}, errors.Join(err, m.minter.Revoke(ctx, m.of, m.long, made.Value))

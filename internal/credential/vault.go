@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/credential/seal"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -36,8 +37,13 @@ type Vault struct {
 	rows Rows
 	now  func() time.Time
 
-	mu  sync.Mutex
-	key *key // nil while the key can't be read
+	// writing is held for reading from where a value is sealed until its row is
+	// kept, so that none is kept under a key that was rotated out meanwhile.
+	writing sync.RWMutex
+
+	mu     sync.Mutex
+	key    *seal.Key // nil while the key can't be read
+	former *seal.Key // before it, for what was read before a rotation; nil: none
 }
 
 // Open opens the vault whose key lies in the folder, and makes the key when
@@ -56,14 +62,14 @@ func Open(ctx context.Context, folder string, rows Rows, now func() time.Time) (
 
 // unlock returns the key. A key file that was put back is taken without a
 // restart.
-func (v *Vault) unlock(ctx context.Context) (*key, error) {
+func (v *Vault) unlock(ctx context.Context) (*seal.Key, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.key != nil {
 		return v.key, nil
 	}
-	k, err := readKey(v.file)
-	if errors.Is(err, errNoKey) {
+	k, err := seal.Read(v.file)
+	if errors.Is(err, seal.ErrNoKey) {
 		sealed, lerr := v.sealedNames(ctx)
 		if lerr != nil {
 			return nil, lerr
@@ -73,7 +79,7 @@ func (v *Vault) unlock(ctx context.Context) (*key, error) {
 				"the vault's key, cofferdamd/keys/vault.key in the data folder, is missing and %d credentials were sealed under it; put it back from a backup, or remove them and add them again",
 				len(sealed)), nil)
 		}
-		k, err = makeKey(v.file)
+		k, err = seal.Make(v.file)
 	}
 	if err != nil {
 		return nil, task.Fail(task.InfraVault, "the vault's key, cofferdamd/keys/vault.key in the data folder, can't be used: "+reasonFor(err), err)
@@ -140,11 +146,15 @@ func reasonOf(err error) task.Reason {
 }
 
 func (v *Vault) open(ctx context.Context, c task.Credential, sealed []byte) (task.Secret, error) {
-	k, err := v.unlock(ctx)
+	k, err := v.keyFor(ctx, sealed)
 	if err != nil {
 		return task.Secret{}, err
 	}
-	return k.open(c, sealed)
+	ad, err := seal.Bound(c)
+	if err != nil {
+		return task.Secret{}, task.Fail(task.InfraVault, fmt.Sprintf("credential %q: its binding can't be encoded", c.Name), nil)
+	}
+	return k.Open(ad, c, sealed)
 }
 
 // Add seals a value and keeps it. Errors are *task.Failure: task.InputInvalid
@@ -158,15 +168,17 @@ func (v *Vault) Add(ctx context.Context, r task.CredentialRequest) (task.Credent
 	_, _ = rand.Read(raw[:])
 	c.ID = "c-" + strings.ToLower(base32.StdEncoding.EncodeToString(raw[:]))
 	c.Created = v.now().UTC().Truncate(time.Microsecond)
+	v.writing.RLock()
+	defer v.writing.RUnlock()
 	k, err := v.unlock(ctx)
 	if err != nil {
 		return task.Credential{}, err
 	}
-	sealed, err := k.seal(c, r.Value)
+	ad, err := seal.Bound(c)
 	if err != nil {
 		return task.Credential{}, fmt.Errorf("credential %q: %w", c.Name, err)
 	}
-	return c, v.rows.AddCredential(ctx, c, sealed)
+	return c, v.rows.AddCredential(ctx, c, k.Seal(ad, r.Value))
 }
 
 // List gives every credential, by name. Who may see which is the door's part.

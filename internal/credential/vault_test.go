@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cofferdam/cofferdam/internal/credential/seal"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -114,11 +115,11 @@ func TestRequestsAreFilled(t *testing.T) {
 			continue
 		}
 		c.want.Name, c.want.Owner, c.want.Kind = "n", "alice", task.KindHeader
-		a, err := bound(got)
+		a, err := seal.Bound(got)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := bound(c.want)
+		b, err := seal.Bound(c.want)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +230,7 @@ func TestAlteredRowsDoNotOpen(t *testing.T) {
 			if err := os.Remove(r.keyFile()); err != nil {
 				r.t.Fatal(err)
 			}
-			if _, err := makeKey(r.keyFile()); err != nil {
+			if _, err := seal.Make(r.keyFile()); err != nil {
 				r.t.Fatal(err)
 			}
 		}, "sealed under another vault key"},

@@ -83,8 +83,8 @@ func mutants() []mutant {
 			"w.cutUnder(takenBack(before, grant))", "w.cutUnder(nil)", "./internal/egress",
 		},
 		{
-			"a value opens under another binding", "internal/credential/seal.go",
-			"func bound(c task.Credential) ([]byte, error) {\n", "func bound(c task.Credential) ([]byte, error) {\n\tif c.Name != \"\" {\n\t\treturn nil, nil\n\t}\n", "./internal/credential",
+			"a value opens under another binding", "internal/credential/seal/seal.go",
+			"func Bound(c task.Credential) ([]byte, error) {\n", "func Bound(c task.Credential) ([]byte, error) {\n\tif c.Name != \"\" {\n\t\treturn nil, nil\n\t}\n", "./internal/credential",
 		},
 		{
 			"a value is lent to any sandbox", "internal/credential/leases.go",

@@ -121,3 +121,26 @@ func (r row) value() (task.MintedValue, error) {
 	m.Lease.ID, m.Lease.Count, m.Lease.Task, m.Credential.ID = r.Lease, int(r.Count), r.Task, r.Credential
 	return m, nil
 }
+
+// Reseal puts in place of each value what the function makes of it, within a
+// transaction of others, and returns how many there were.
+func Reseal(ctx context.Context, tx bun.Tx, anew func(task.MintedValue) ([]byte, error)) (int, error) {
+	var rows []row
+	if err := tx.NewSelect().Model(&rows).Where("sealed <> ''").OrderExpr("begun_at, id").Scan(ctx); err != nil {
+		return 0, err
+	}
+	for _, have := range rows {
+		m, err := have.value()
+		if err != nil {
+			return 0, err
+		}
+		sealed, err := anew(m)
+		if err != nil {
+			return 0, err
+		}
+		if _, err := tx.NewRaw("UPDATE minted_values SET sealed = ? WHERE id = ?", base64.StdEncoding.EncodeToString(sealed), have.ID).Exec(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return len(rows), nil
+}

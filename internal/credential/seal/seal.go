@@ -1,4 +1,13 @@
-package credential
+// Package seal seals values under the vault's key: AES-256-GCM, tied to what each
+// is for, so that one that was moved or whose binding was altered does not open.
+//
+// Words. A key is a file of 64 hex digits. Its id follows from it and stands before
+// everything it sealed. The next key is a file beside it that waits to take its
+// place: it does when what was sealed is on record as sealed anew, and is gone
+// otherwise (Settle).
+//
+// Not promised: that a value is secret from who has both its row and the key.
+package seal
 
 import (
 	"crypto/aes"
@@ -25,20 +34,20 @@ const (
 	headBytes   = 1 + keyIDBytes
 )
 
-// key seals and opens values.
-type key struct {
+// Key seals and opens values.
+type Key struct {
 	id   [keyIDBytes]byte
 	aead cipher.AEAD
 }
 
-// errNoKey says that there is no key file.
-var errNoKey = errors.New("no key file")
+// ErrNoKey says that there is no key file.
+var ErrNoKey = errors.New("no key file")
 
-// readKey reads a key file: 64 hex digits, readable by its owner only.
-func readKey(path string) (*key, error) {
+// Read reads a key file: 64 hex digits, readable by its owner only.
+func Read(path string) (*Key, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoKey
+		return nil, ErrNoKey
 	}
 	if err != nil {
 		return nil, err
@@ -60,7 +69,7 @@ func readKey(path string) (*key, error) {
 	return newKey(raw)
 }
 
-func newKey(raw []byte) (*key, error) {
+func newKey(raw []byte) (*Key, error) {
 	derive := func(info string, n int) ([]byte, error) { return hkdf.Key(sha256.New, raw, nil, info, n) }
 	id, err := derive("cofferdam vault 1 key id", keyIDBytes)
 	if err != nil {
@@ -74,13 +83,13 @@ func newKey(raw []byte) (*key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &key{id: [keyIDBytes]byte(id)}
+	k := &Key{id: [keyIDBytes]byte(id)}
 	k.aead, err = cipher.NewGCMWithRandomNonce(block)
 	return k, err
 }
 
-// makeKey writes a new key file: whole or not at all.
-func makeKey(path string) (*key, error) {
+// Make writes a new key file: whole or not at all, and never over another.
+func Make(path string) (*Key, error) {
 	raw := make([]byte, keyBytes)
 	_, _ = rand.Read(raw)                                   // never fails (crypto/rand since Go 1.24)
 	f, err := os.CreateTemp(filepath.Dir(path), ".vault-*") // mode 0600
@@ -99,18 +108,14 @@ func makeKey(path string) (*key, error) {
 	if err := os.Link(f.Name(), path); err != nil {
 		return nil, err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+	if err := syncFolder(path); err != nil {
 		return nil, err
 	}
 	return newKey(raw)
 }
 
-// bound is what a sealed value is tied to.
-func bound(c task.Credential) ([]byte, error) {
+// Bound is what the value of a credential is tied to.
+func Bound(c task.Credential) ([]byte, error) {
 	return json.Marshal(struct {
 		Version              int
 		ID, Name, Owner      string
@@ -135,40 +140,34 @@ func some[T any](list []T) []T {
 	return list
 }
 
-// seal gives version, key id, nonce and ciphertext.
-func (k *key) seal(c task.Credential, value task.Secret) ([]byte, error) {
-	ad, err := bound(c)
-	if err != nil {
-		return nil, err
-	}
-	return k.sealWith(ad, value), nil
-}
-
-func (k *key) sealWith(ad []byte, value task.Secret) []byte {
+// Seal gives version, key id, nonce and ciphertext. bound is what the value is tied
+// to.
+func (k *Key) Seal(bound []byte, value task.Secret) []byte {
 	out := append([]byte{sealVersion}, k.id[:]...)
-	return k.aead.Seal(out, nil, []byte(value.Reveal()), ad) //nolint:gosec // NewGCMWithRandomNonce makes the nonce and wants none
+	return k.aead.Seal(out, nil, []byte(value.Reveal()), bound) //nolint:gosec // NewGCMWithRandomNonce makes the nonce and wants none
 }
 
-// open undoes seal. Every error is a *task.Failure with task.InfraVault.
-func (k *key) open(c task.Credential, sealed []byte) (task.Secret, error) {
-	ad, err := bound(c)
-	if err != nil {
-		return task.Secret{}, task.Fail(task.InfraVault, fmt.Sprintf("credential %q: its binding can't be encoded", c.Name), nil)
-	}
-	return k.openWith(ad, c, sealed)
+// ID names the key, without telling it.
+func (k *Key) ID() string { return hex.EncodeToString(k.id[:]) }
+
+// Sealed says whether it was this key that sealed.
+func (k *Key) Sealed(sealed []byte) bool {
+	return len(sealed) >= headBytes && sealed[0] == sealVersion && subtle.ConstantTimeCompare(sealed[1:headBytes], k.id[:]) == 1
 }
 
-func (k *key) openWith(ad []byte, c task.Credential, sealed []byte) (task.Secret, error) {
+// Open undoes Seal for the credential c, which errors name. Every error is a
+// *task.Failure with task.InfraVault.
+func (k *Key) Open(bound []byte, c task.Credential, sealed []byte) (task.Secret, error) {
 	fault := func(text string) (task.Secret, error) {
 		return task.Secret{}, task.Fail(task.InfraVault, fmt.Sprintf("credential %q: %s", c.Name, text), nil)
 	}
 	if len(sealed) < headBytes || sealed[0] != sealVersion {
 		return fault("its row holds no sealed value that this program knows; remove the credential and add it again")
 	}
-	if subtle.ConstantTimeCompare(sealed[1:headBytes], k.id[:]) != 1 {
+	if !k.Sealed(sealed) {
 		return fault("its value was sealed under another vault key than the one in keys/vault.key; put the right key file back, or remove the credential and add it again")
 	}
-	value, err := k.aead.Open(nil, nil, sealed[headBytes:], ad)
+	value, err := k.aead.Open(nil, nil, sealed[headBytes:], bound)
 	if err != nil {
 		return fault("its row was altered: the value does not belong to this name and binding; find out who changed the database, then remove the credential and add it again")
 	}
