@@ -39,6 +39,8 @@ func limitNames() []limit {
 		{"patch", func(l *task.Limits) *int64 { return &l.Patch }},
 		{"kept", func(l *task.Limits) *int64 { return &l.Kept }},
 		{"keptFiles", func(l *task.Limits) *int64 { return &l.KeptFiles }},
+		{"tokens", func(l *task.Limits) *int64 { return &l.Tokens }},
+		{"usd", func(l *task.Limits) *int64 { return &l.MicroUSD }},
 	}
 }
 
@@ -68,6 +70,8 @@ func (r *reader) limits(n *yaml.Node, path string) limits {
 		"connections": count(&l.Connections, "connections", 1, 1<<16),
 		"patch":       size(&l.Patch, 1<<10), "kept": size(&l.Kept, 1<<10),
 		"keptFiles": count(&l.KeptFiles, "kept files", 1, 10_000),
+		"tokens":    count(&l.Tokens, "tokens", 1, 1e15),
+		"usd":       func(n *yaml.Node, p string) { l.MicroUSD = r.dollars(n, p) },
 		"time":      func(n *yaml.Node, p string) { l.Time = r.duration(n, p) },
 	}
 	for name, read := range known {
@@ -84,6 +88,16 @@ func (r *reader) count(n *yaml.Node, path, what string, least, most int64) int64
 		return 0
 	}
 	return v
+}
+
+// dollars reads an amount, and gives millionths of it.
+func (r *reader) dollars(n *yaml.Node, path string) int64 {
+	var v float64
+	if err := n.Load(&v); err != nil || !(v >= 0.0001 && v <= 1e9) {
+		r.errorf(n, path, "%q is not a number of US dollars from 0.0001 to 1000000000, such as 2.50", n.Value)
+		return 0
+	}
+	return int64(v*1e6 + 0.5)
 }
 
 func (r *reader) duration(n *yaml.Node, path string) time.Duration {
@@ -117,6 +131,13 @@ func (r *reader) size(n *yaml.Node, path string, min int64) int64 {
 // show is a limit's value as a file would say it.
 func show(name string, v int64) string {
 	switch name {
+	case "tokens", "usd":
+		if v == 0 {
+			return "no limit"
+		}
+		if name == "usd" {
+			return fmt.Sprintf("%g", float64(v)/1e6)
+		}
 	case "cpus":
 		return fmt.Sprintf("%g", float64(v)/1000)
 	case "time":

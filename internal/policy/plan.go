@@ -26,6 +26,7 @@ type Plan struct {
 	Timeout    map[task.StageName]time.Duration   `json:"timeout,omitempty"`
 	Identity   map[task.StageName][]task.Identity `json:"identity,omitempty"`
 	Files      task.FileRules                     `json:"files,omitzero"`
+	Tools      *task.Tools                        `json:"tools,omitempty"` // of the agent; nil: no layer says anything of them
 	Sudo       bool                               `json:"sudo,omitempty"`
 	Repository task.RepositoryAsk                 `json:"repository,omitzero"`
 	Narrowed   []string                           `json:"narrowed,omitempty"`
@@ -153,6 +154,7 @@ func (s *stack) plan() (Plan, error) {
 	plan.Timeout = s.times()
 	plan.Files = s.mergeFiles()
 	plan.Sudo = s.sudo()
+	plan.Tools = s.tools()
 	for _, stage := range stages() {
 		rules, err := s.rules(stage)
 		if err != nil {
@@ -232,7 +234,7 @@ func (s *stack) limits() task.Limits {
 			*to = v
 			s.origins["limits."+l.name] = origin{task.LayerOperator, s.operator.defaults.lines[l.name]}
 		}
-		if bound > 0 && bound < *to {
+		if bound > 0 && (bound < *to || *to == 0) { // of tokens and money there is no default
 			*to = bound
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // ModelRule is the id of the rule that lets an agent ask its models.
-const ModelRule = "agent.model"
+const ModelRule = task.RuleModel
 
 // Loop is the agent of our own: it asks a model what to do and does it with
 // tools in the task's sandbox. Implemented by agent/loop.

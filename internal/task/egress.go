@@ -31,4 +31,7 @@ type EgressRecord struct {
 	BytesIn  int64     `json:"bytesIn,omitempty"`  // into the sandbox; in Done records
 	BytesOut int64     `json:"bytesOut,omitempty"` // out of the sandbox; in Done records
 	Count    int64     `json:"count,omitempty"`    // this record stands for so many alike refusals after the first; 0: for one
+	// Tokens is what the answer of a model used; in Done records of requests that
+	// asked one.
+	Tokens *ModelTokens `json:"tokens,omitempty"`
 }

@@ -23,6 +23,10 @@ type Limits struct {
 	Patch     int64 `json:"patch,omitempty"`     // bytes of the patch, and of the bundle
 	Kept      int64 `json:"kept,omitempty"`      // bytes of all files kept by globs together
 	KeptFiles int64 `json:"keptFiles,omitempty"` // how many files are kept by globs
+
+	// Of what a task may use of models; zero: as much as other budgets leave.
+	Tokens   int64 `json:"tokens,omitempty"`
+	MicroUSD int64 `json:"microUSD,omitempty"` // millionths of a dollar
 }
 
 // DefaultLimits are the limits of a sandbox whose request names none.
@@ -65,8 +69,8 @@ func (l Limits) OfOutputs() (patch, kept, files int64) {
 	return cmp.Or(max(l.Patch, 0), d.Patch), cmp.Or(max(l.Kept, 0), d.Kept), cmp.Or(max(l.KeptFiles, 0), d.KeptFiles)
 }
 
-// OfSandbox is l without what is about a task's outputs.
+// OfSandbox is l without what is about a task's outputs and its models.
 func (l Limits) OfSandbox() Limits {
-	l.Patch, l.Kept, l.KeptFiles = 0, 0, 0
+	l.Patch, l.Kept, l.KeptFiles, l.Tokens, l.MicroUSD = 0, 0, 0, 0, 0
 	return l
 }
