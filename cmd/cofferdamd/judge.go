@@ -45,7 +45,7 @@ func examples(all []policy.Checked) []api.PolicyExample {
 	out := make([]api.PolicyExample, 0, len(all))
 	for _, c := range all {
 		out = append(out, api.PolicyExample{
-			Line: c.Line, Text: c.Text, Expect: c.Expect.String(), Got: c.Got.String(), Reason: string(c.Reason), Rule: c.Rule,
+			Line: c.Line, Text: c.Text, Expect: c.Expect, Got: c.Got, Reason: string(c.Reason), Rule: c.Rule,
 			Passed: c.Passed, Why: c.Why,
 		})
 	}

@@ -45,6 +45,10 @@ func CheckProject(name, text, operator string) ([]Checked, error) {
 func checkAll(examples []example.Example, plan Plan) []Checked {
 	all := make([]Checked, 0, len(examples))
 	for _, e := range examples {
+		if e.Tool != nil {
+			all = append(all, e.CheckTool(plan.tool(*e.Tool)))
+			continue
+		}
 		all = append(all, e.Check(plan.Grant("", e.Stage, ""), plan.Files))
 	}
 	return all
@@ -77,6 +81,10 @@ func (r *reader) example(n *yaml.Node, path string) example.Example {
 			"write": verdict,
 		})
 		r.needs(n, path, "path", "write")
+		return e
+	}
+	if n.Kind == yaml.MappingNode && hasKey(n, "tool") {
+		r.toolExample(n, path, &e)
 		return e
 	}
 	r.fields(n, path, fieldReaders{

@@ -49,6 +49,7 @@ func Explain(spec task.Spec, layers task.Layers, stage task.StageName) (Plan, []
 	for _, name := range stages() {
 		lines = append(lines, s.explainStage(plan, name)...)
 	}
+	lines = append(lines, s.explainTools(plan)...)
 	lines = append(lines, s.explainFiles(plan)...)
 	lines = append(lines, s.explainCeilings()...)
 	for _, text := range plan.Narrowed {

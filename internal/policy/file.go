@@ -9,6 +9,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/policy/example"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
+	"github.com/cofferdam/cofferdam/internal/policy/tools"
 	"github.com/cofferdam/cofferdam/internal/policy/vercel"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -27,6 +28,7 @@ type file struct {
 	identity map[task.StageName][]identity  // present: the layer says for whom the stage has tokens of its run
 	files    fileRules
 	models   modelList // of the agent
+	tools    *tools.Said
 	sudo     *bool
 	sudoLine int
 	checkout string // the credential that the checkout of a URL is lent
@@ -55,6 +57,7 @@ type ceiling struct {
 	widen       []string                   // nil: all of task.ProtectedFiles
 	unknown     *unknownRule               // nil: no bound of this layer
 	adminsOnly  bool                       // the requester may not answer what is asked
+	tools       *tools.Said                // nil: no bound
 	identity    []identity                 // nil: of the operator, nobody has any; of a project, no bound
 	noSplice    bool
 	noSudo      bool
@@ -169,6 +172,7 @@ func taskFields(r *reader, f *file) fieldReaders {
 			}
 			if stage == task.Agent {
 				known["models"] = func(n *yaml.Node, p string) { f.models = modelList{r.models(n, p), n.Line} }
+				known["tools"] = func(n *yaml.Node, p string) { f.tools = tools.Parse(n, p, r.errorf) }
 			}
 			if stage == task.Checkout {
 				known["credential"] = func(n *yaml.Node, p string) { f.checkout = r.credential(n, p) }
@@ -279,6 +283,7 @@ func (r *reader) ceiling(n *yaml.Node, path string) ceiling {
 			}})
 		},
 		"models":   func(n *yaml.Node, p string) { c.models = modelList{r.models(n, p), n.Line} },
+		"tools":    func(n *yaml.Node, p string) { c.tools = tools.Parse(n, p, r.errorf) },
 		"unknown":  func(n *yaml.Node, p string) { u := r.unknown(n, p); c.unknown = &u },
 		"answer":   func(n *yaml.Node, p string) { c.adminsOnly = r.oneOf(n, p, "admins", "requester") == "admins" },
 		"identity": func(n *yaml.Node, p string) { c.identity = r.identities(n, p) },

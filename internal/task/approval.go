@@ -216,9 +216,14 @@ type HeldAnswer struct {
 // ToolAsk is the use of a tool that is asked for. The words are the agent's.
 type ToolAsk struct {
 	Agent string          `json:"agent"`
-	Tool  string          `json:"tool"`
+	Tool  string          `json:"tool"` // as its agent calls it
+	Kind  ToolKind        `json:"kind,omitempty"`
 	Argv  []string        `json:"argv,omitempty"` // whole, where the tool runs a command
+	Dir   string          `json:"dir,omitempty"`  // where the command runs
 	Input json.RawMessage `json:"input,omitempty"`
+	// Before is the file that is changed as it is now; changed otherwise meanwhile,
+	// it is not what was approved.
+	Before Digest `json:"before,omitempty"`
 	// ByName says that nothing in the input can run another program, so that an
 	// answer may stand for the tool by its name.
 	ByName bool `json:"byName,omitempty"`

@@ -20,6 +20,7 @@ func Rooms() map[string]Room {
 		// All that the gateway has of policy: it reads no files.
 		"internal/policy/decide":         {Rooms: []string{task, "internal/policy/match", "internal/policy/models", "internal/policy/graphql"}, Not: noIO()},
 		"internal/policy/example":        {Rooms: []string{task, "internal/policy/decide"}, Not: noIO()},
+		"internal/policy/tools":          {Rooms: []string{task}, Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
 		"internal/policy/presets":        {Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
 		"internal/policy/vercel":         {Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
 		"internal/stage":                 {Rooms: []string{task, sandbox}, Not: noIO()},

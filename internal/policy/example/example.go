@@ -27,14 +27,17 @@ type Example struct {
 	Write  bool
 	Expect task.Verdict
 	Reason task.Reason
+
+	Tool *task.ToolAsk    // a use of a tool is asked about; nil: none
+	Want task.ToolVerdict // of it
 }
 
 // Checked is what became of one example.
 type Checked struct {
 	Line   int
-	Text   string // the example in one line
-	Expect task.Verdict
-	Got    task.Verdict
+	Text   string      // the example in one line
+	Expect string      // "allowed" or "denied", and of tools "asked"
+	Got    string      // as Expect
 	Reason task.Reason // of a denial
 	Rule   string      // that decided, or for a file what may be done with it; empty: none did
 	Passed bool
@@ -43,16 +46,16 @@ type Checked struct {
 
 // Check asks what the example asks of a stage's grant, or of the file rules.
 func (e Example) Check(grant task.Grant, files task.FileRules) Checked {
-	c := Checked{Line: e.Line, Text: e.String(), Expect: e.Expect}
+	c := Checked{Line: e.Line, Text: e.String(), Expect: e.Expect.String(), Got: task.Denied.String()}
 	if e.Write {
 		if access := files.Access(e.Path); access == task.AccessWritable {
-			c.Got = task.Allowed
+			c.Got = task.Allowed.String()
 		} else {
 			c.Reason, c.Rule = task.PolicyFiles, string(access)
 		}
 	} else {
 		d := e.decide(grant)
-		c.Got, c.Reason, c.Rule = d.Verdict, d.Reason, d.Rule
+		c.Got, c.Reason, c.Rule = d.Verdict.String(), d.Reason, d.Rule
 	}
 	switch {
 	case c.Got != c.Expect:
@@ -61,6 +64,16 @@ func (e Example) Check(grant task.Grant, files task.FileRules) Checked {
 		c.Why = fmt.Sprintf("is denied for %s, not for %s", c.Reason, e.Reason)
 	default:
 		c.Passed = true
+	}
+	return c
+}
+
+// CheckTool compares what the policy says of the use of a tool.
+func (e Example) CheckTool(d task.ToolDecision) Checked {
+	words := [...]string{"denied", "asked", "allowed"}
+	c := Checked{Line: e.Line, Text: e.String(), Expect: words[e.Want.Rank()], Got: words[d.Verdict.Rank()], Rule: d.Rule}
+	if c.Passed = c.Got == c.Expect; !c.Passed {
+		c.Why = fmt.Sprintf("is %s, not %s", c.Got, c.Expect)
 	}
 	return c
 }
@@ -101,6 +114,9 @@ func (e Example) decide(grant task.Grant) task.Decision {
 func (e Example) String() string {
 	if e.Write {
 		return "write " + e.Path
+	}
+	if e.Tool != nil {
+		return strings.TrimSpace("tool " + e.Tool.Tool + " " + strings.Join(e.Tool.Argv, " "))
 	}
 	words := []string{string(e.Stage)}
 	for _, w := range []string{e.Proto, e.Method} {
