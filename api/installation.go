@@ -42,8 +42,9 @@ type TokenList struct {
 
 // AuditKey is the public key that receipts are signed for.
 type AuditKey struct {
-	Key  string `json:"key" doc:"Verifier key in the notation of golang.org/x/mod/sumdb/note."`
-	Note string `json:"note" doc:"How this key may be used."`
+	Former []string `json:"former,omitempty" doc:"Those that signed before it, the oldest first."`
+	Key    string   `json:"key" doc:"Verifier key in the notation of golang.org/x/mod/sumdb/note."`
+	Note   string   `json:"note" doc:"How this key may be used."`
 }
 
 // Worker is one machine that sandboxes run on.

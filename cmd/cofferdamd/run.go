@@ -137,7 +137,6 @@ type plane struct {
 	listening  netip.AddrPort // the API's own; set before it serves
 	log        *slog.Logger
 	store      *store.Store
-	key        *audit.Key
 	audit      *audit.Log
 	vault      *credential.Vault
 	leases     *credential.Leases
@@ -178,10 +177,7 @@ func (p *plane) open(ctx context.Context) error {
 	if err := os.MkdirAll(keys, 0o700); err != nil {
 		return task.Fail(task.InfraStorage, "the folder of the keys can't be made: "+err.Error(), nil)
 	}
-	if p.key, err = audit.NewKey(keys); err != nil {
-		return err
-	}
-	if p.audit, err = audit.Open(ctx, audit.Options{Store: p.store.Audit(), Key: p.key}); err != nil {
+	if err := p.openAudit(ctx, keys); err != nil {
 		return err
 	}
 	if err := p.openIssuer(keys); err != nil {
@@ -287,7 +283,7 @@ func (p *plane) server() (*server.Server, error) {
 	}
 	inbox := p.inboxDesk()
 	return server.New(server.Options{
-		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKey: p.key.Public(), Log: p.log,
+		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKeys: func() (string, []string) { return p.audit.Key(), p.audit.Former() }, Log: p.log,
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
 			Tasks: kept{p.store, p.blobs}, Events: p.store, Removal: removal{p.retention, p.store}, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,

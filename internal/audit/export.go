@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -36,8 +37,17 @@ func (l *Log) Export(ctx context.Context, w io.Writer) error {
 		_, err = out.Write(append(raw, '\n'))
 		return err
 	}
+	// The key and the view belong together; the rest may take a reader's time.
+	l.mu.RLock()
+	unlock := sync.OnceFunc(l.mu.RUnlock)
+	defer unlock()
 	err := l.store.Read(ctx, func(v View) error {
-		if err := write(line{Type: "header", Format: exportFormat, Origin: l.key.Origin()}); err != nil {
+		key := l.key
+		if _, err := v.Leaves(); err != nil {
+			return err
+		}
+		unlock()
+		if err := write(line{Type: "header", Format: exportFormat, Origin: key.Origin()}); err != nil {
 			return err
 		}
 		if err := v.Records(func(r Record) error { return write(line{Type: "record", Record: &r}) }); err != nil {
@@ -46,7 +56,7 @@ func (l *Log) Export(ctx context.Context, w io.Writer) error {
 		if err := v.Receipts(func(raw []byte) error { return write(line{Type: "receipt", Receipt: raw}) }); err != nil {
 			return err
 		}
-		note, err := l.checkpoint(v)
+		note, err := key.checkpoint(v)
 		if err != nil {
 			return err
 		}
@@ -61,14 +71,16 @@ func (l *Log) Export(ctx context.Context, w io.Writer) error {
 // Checkpoint signs the account as it is now. Keep it elsewhere: with it a later
 // export that was cut or rewritten shows.
 func (l *Log) Checkpoint(ctx context.Context) (note string, err error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	err = l.store.Read(ctx, func(v View) error {
-		note, err = l.checkpoint(v)
+		note, err = l.key.checkpoint(v)
 		return err
 	})
 	return note, err
 }
 
-func (l *Log) checkpoint(v View) (string, error) {
+func (k *Key) checkpoint(v View) (string, error) {
 	leaves, err := v.Leaves()
 	if err != nil {
 		return "", err
@@ -81,8 +93,8 @@ func (l *Log) checkpoint(v View) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := Checkpoint{Origin: l.key.Origin(), Size: leaves, Root: root, Records: last.Seq, Head: last.Hash}
-	note, err := l.key.sign(c.text())
+	c := Checkpoint{Origin: k.Origin(), Size: leaves, Root: root, Records: last.Seq, Head: last.Hash}
+	note, err := k.sign(c.text())
 	if err != nil {
 		return "", fmt.Errorf("checkpoint: %w", err)
 	}

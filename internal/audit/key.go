@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
@@ -21,6 +22,8 @@ import (
 const (
 	keyFile    = "audit.key" // the note package's signer key, mode 0600
 	publicFile = "audit.pub" // the note package's verifier key, to be kept elsewhere
+	formerFile = "audit.old" // verifier keys that were rotated, one a line, the oldest first
+	nextFile   = "audit.key.new"
 )
 
 // Key signs receipts and checkpoints. It prints as [sealed].
@@ -28,11 +31,19 @@ type Key struct {
 	signer   note.Signer
 	verifier note.Verifier
 	public   string
+	former   []string // verifier keys before it, the oldest first
 }
 
 // Public is the verifier key, "name+hash+key", as in audit.pub. Its name is the
 // installation's name in every checkpoint.
 func (k *Key) Public() string { return k.public }
+
+// Former are the verifier keys that signed before it, the oldest first: what they
+// signed is verified with them.
+func (k *Key) Former() []string { return slices.Clone(k.former) }
+
+// all is every verifier key, one a line.
+func (k *Key) all() string { return strings.Join(append(k.Former(), k.public), "\n") }
 
 // Origin is the installation's name.
 func (k *Key) Origin() string { return k.verifier.Name() }
@@ -71,6 +82,9 @@ func NewKey(dir string) (*Key, error) {
 	key, err := parseKey(strings.TrimSuffix(string(raw), "\n"))
 	if err != nil {
 		return nil, keyFailure(path, "is damaged; restore it from a backup", nil)
+	}
+	if key.former, err = formerKeys(dir, key); err != nil {
+		return nil, err
 	}
 	return key, key.publish(dir)
 }
@@ -111,6 +125,10 @@ func (k *Key) publish(dir string) error {
 		}
 	case err != nil:
 		return keyFailure(path, "can't be read", err)
+	case slices.Contains(k.former, strings.TrimSuffix(string(raw), "\n")):
+		if err := replace(path, k.public+"\n", 0o644); err != nil { // a rotation was broken off
+			return keyFailure(path, "can't be written", err)
+		}
 	case strings.TrimSuffix(string(raw), "\n") != k.public:
 		return keyFailure(path, "does not belong to "+keyFile+" beside it; put the right pair back", nil)
 	}
@@ -134,6 +152,23 @@ func writeNew(path, text string, mode fs.FileMode) error {
 		return err
 	}
 	if err := os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// replace writes a file whole or not at all, in place of another.
+func replace(path, text string, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it is renamed
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -76,8 +77,11 @@ type Options struct {
 // by several processes on one store.
 type Log struct {
 	store Store
-	key   *Key
 	now   func() time.Time
+	step  func(name string) error // before each step of a rotation; tests stop there
+
+	mu  sync.RWMutex // held for reading while something is signed
+	key *Key
 }
 
 // Open checks that the account in the store belongs to the key and that its
@@ -86,7 +90,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	if o.Store == nil || o.Key == nil {
 		return nil, errors.New("audit: store and key are required")
 	}
-	l := &Log{store: o.Store, key: o.Key, now: o.Now}
+	l := &Log{store: o.Store, key: o.Key, now: o.Now, step: func(string) error { return nil }}
 	if l.now == nil {
 		l.now = time.Now
 	}
@@ -97,7 +101,18 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 }
 
 // Key is the verifier key that receipts and exports are checked with.
-func (l *Log) Key() string { return l.key.Public() }
+func (l *Log) Key() string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.key.Public()
+}
+
+// Former are the verifier keys that signed before Key, the oldest first.
+func (l *Log) Former() []string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.key.Former()
+}
 
 func (l *Log) check(v View) error {
 	if _, err := lastRecord(v.Last()); err != nil {
@@ -113,7 +128,11 @@ func (l *Log) check(v View) error {
 		if err := decodeCanonical(raw, &b); err != nil {
 			return broken("the first receipt can't be read", err)
 		}
-		if _, bad := openNote(l.key.verifier, b.Note); bad != nil {
+		set, err := newKeySet(l.key.all())
+		if err != nil {
+			return err
+		}
+		if _, _, bad := openNote(set, b.Note); bad != nil {
 			return broken("the receipts were signed with another key than keys/audit.key; put the old key file back", bad)
 		}
 		return stop

@@ -27,45 +27,37 @@ func (k *Key) sign(text string) (string, error) {
 	return string(msg), nil
 }
 
-// openNote returns the text of a note that the verifier's key, and no other,
-// has signed. It refuses every spelling of the note but the one that sign
+// openNote returns the text of a note that one of the keys, and no other, has
+// signed, and which. It refuses every spelling of the note but the one that sign
 // writes. A failure is a finding without a place.
-func openNote(v note.Verifier, msg string) (string, *Finding) {
+func openNote(k *keySet, msg string) (text, signer string, bad *Finding) {
 	const separator = "\n\n\u2014 "
 	i := strings.LastIndex(msg, separator)
 	if i < 0 || !strings.HasSuffix(msg, "\n") {
-		return "", found(Malformed, "it is not a signed note")
+		return "", "", found(Malformed, "it is not a signed note")
 	}
-	text, line := msg[:i+1], strings.TrimSuffix(msg[i+len(separator):], "\n")
+	var line string
+	text, line = msg[:i+1], strings.TrimSuffix(msg[i+len(separator):], "\n")
 	name, encoded, ok := strings.Cut(line, " ")
 	raw, err := base64.StdEncoding.Strict().DecodeString(encoded)
 	if !ok || err != nil || len(raw) < 5 || strings.Contains(line, "\n") {
-		return "", found(Malformed, "its signature line is damaged")
+		return "", "", found(Malformed, "its signature line is damaged")
 	}
-	if hash := binary.BigEndian.Uint32(raw); name != v.Name() || hash != v.KeyHash() {
-		return "", found(WrongKey, fmt.Sprintf("it was signed by the key %q (%08x), not by %q (%08x)", name, hash, v.Name(), v.KeyHash()))
+	v := k.find(name, binary.BigEndian.Uint32(raw))
+	if v == nil {
+		return "", "", found(WrongKey, fmt.Sprintf("it was signed by the key %q (%08x), not by %s", name, binary.BigEndian.Uint32(raw), k))
 	}
 	n, err := note.Open([]byte(msg), note.VerifierList(v))
-	var bad *note.InvalidSignatureError
+	var invalid *note.InvalidSignatureError
 	switch {
-	case errors.As(err, &bad):
-		return "", found(Altered, "its signature does not fit its text")
+	case errors.As(err, &invalid):
+		return "", "", found(Altered, "its signature does not fit its text")
 	case err != nil:
-		return "", found(Malformed, "it is not a signed note")
+		return "", "", found(Malformed, "it is not a signed note")
 	case n.Text != text || len(n.Sigs) != 1 || len(n.UnverifiedSigs) != 0:
-		return "", found(Malformed, "it carries other signatures")
+		return "", "", found(Malformed, "it carries other signatures")
 	}
-	return n.Text, nil
-}
-
-// newVerifier reads a verifier key as it stands in audit.pub, with or without
-// the newline.
-func newVerifier(vkey string) (note.Verifier, error) {
-	v, err := note.NewVerifier(strings.TrimSuffix(vkey, "\n"))
-	if err != nil {
-		return nil, fmt.Errorf("audit public key: %w", err)
-	}
-	return v, nil
+	return n.Text, keyName(v.KeyHash()), nil
 }
 
 // receiptText is what the signature of a receipt covers: which task, and its
@@ -83,6 +75,7 @@ type Checkpoint struct {
 	Root    tlog.Hash   `json:"root"`
 	Records int64       `json:"records"` // records in the installation's chain
 	Head    task.Digest `json:"head"`    // hash of the last of them
+	Key     string      `json:"key"`     // the key that signed it, by its hash; not a part of the signed text
 }
 
 // text is the checkpoint as C2SP tlog-checkpoint has it, with one extension
@@ -93,8 +86,8 @@ func (c Checkpoint) text() string {
 
 // ParseCheckpoint reads a signed checkpoint, as in a receipt or at the end of an
 // export, and checks its signature.
-func ParseCheckpoint(vkey string, msg []byte) (Checkpoint, error) {
-	v, err := newVerifier(vkey)
+func ParseCheckpoint(vkeys string, msg []byte) (Checkpoint, error) {
+	v, err := newKeySet(vkeys)
 	if err != nil {
 		return Checkpoint{}, err
 	}
@@ -105,8 +98,8 @@ func ParseCheckpoint(vkey string, msg []byte) (Checkpoint, error) {
 	return c, nil
 }
 
-func openCheckpoint(v note.Verifier, msg string) (Checkpoint, *Finding) {
-	text, bad := openNote(v, msg)
+func openCheckpoint(v *keySet, msg string) (Checkpoint, *Finding) {
+	text, signer, bad := openNote(v, msg)
 	if bad != nil {
 		return Checkpoint{}, bad
 	}
@@ -114,6 +107,7 @@ func openCheckpoint(v note.Verifier, msg string) (Checkpoint, *Finding) {
 	if !ok || c.Origin != v.Name() {
 		return Checkpoint{}, found(Malformed, "the signed text is not a checkpoint of this installation")
 	}
+	c.Key = signer
 	return c, nil
 }
 

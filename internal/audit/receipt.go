@@ -51,7 +51,9 @@ type Body struct {
 	Egress       EgressCount       `json:"egress"`
 	Actions      []task.Action     `json:"actions"`
 	Approvals    []Asked           `json:"approvals"`            // what was asked of persons, from the records
-	Leases       []json.RawMessage `json:"leases"`               // none exist yet
+	Leases       []json.RawMessage `json:"leases"`               // always empty: what was lent is in Lent
+	Reached      []Reached         `json:"reached,omitzero"`     // from the records; absent in receipts of before it was counted
+	Lent         []Lent            `json:"lent,omitzero"`        // the same
 	HandedOver   []HandedOver      `json:"handedOver,omitempty"` // what was seen inside, from the records; absent: nothing
 	CreatedAt    time.Time         `json:"createdAt"`
 	StartedAt    *time.Time        `json:"startedAt"` // null: it never ran
@@ -110,6 +112,8 @@ func (l *Log) Receipt(ctx context.Context, taskID string) ([]byte, error) {
 	if err := l.store.Read(ctx, read); err != nil || bundle != nil {
 		return bundle, err
 	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	err := l.store.Append(ctx, func(tx Tx) error {
 		if err := read(tx); err != nil || bundle != nil {
 			return err
@@ -244,6 +248,7 @@ func newBody(a Account, records []Record) (Body, error) {
 		Grants: grantsOf(records), HandedOver: handedOf(records), Outputs: append([]task.Output{}, t.Outputs...),
 		Egress:  EgressCount{Allowed: t.Usage.EgressAllowed, Denied: t.Usage.EgressDenied, BytesIn: t.Usage.BytesIn, BytesOut: t.Usage.BytesOut},
 		Actions: append([]task.Action{}, t.Actions...), Approvals: askedOf(records), Leases: []json.RawMessage{},
+		Reached: reachedOf(records), Lent: lentOf(records),
 		CreatedAt: t.CreatedAt.UTC(), Records: int64(len(records)), Head: zeroDigest,
 	}
 	for i := range b.Outputs {

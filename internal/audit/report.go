@@ -49,6 +49,7 @@ type Report struct {
 	Body       *Body       `json:"body,omitempty"`       // of a receipt
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // the newest one seen: worth keeping elsewhere
 	Note       string      `json:"note,omitempty"`       // the same, signed
+	Keys       []string    `json:"keys,omitempty"`       // that signed, by their hashes, in the order of what they signed
 	Records    int64       `json:"records"`
 	Receipts   int64       `json:"receipts"`
 	Open       []string    `json:"open,omitempty"` // tasks with records and no receipt: not ended, or their end was not recorded

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-
-	"golang.org/x/mod/sumdb/note"
 )
 
 // maxLine bounds one line of an export.
@@ -22,11 +20,12 @@ type VerifyOptions struct {
 	Receipts [][]byte    // receipts that the log must hold
 }
 
-// VerifyLog checks an export with the installation's public key, which must come
-// from elsewhere. The error says that the key can't be used or the export
+// VerifyLog checks an export with the installation's public keys, one a line,
+// which must come from elsewhere. Where the account says that the key was rotated,
+// each receipt must be signed by the key that was in use then. The error says that the key can't be used or the export
 // can't be read; what is wrong with the export is in the report.
-func VerifyLog(vkey string, export io.Reader, o VerifyOptions) (Report, error) {
-	v, err := newVerifier(vkey)
+func VerifyLog(vkeys string, export io.Reader, o VerifyOptions) (Report, error) {
+	v, err := newKeySet(vkeys)
 	if err != nil {
 		return Report{}, err
 	}
@@ -52,7 +51,7 @@ const (
 // logCheck is the state of one verification. It keeps the links of the chain
 // and a hash a receipt, never the records themselves.
 type logCheck struct {
-	verifier note.Verifier
+	verifier *keySet
 	report   Report
 
 	section  section
@@ -64,6 +63,7 @@ type logCheck struct {
 	unsigned int // receipt lines that can't be read or have no valid signature
 	tree     tree
 	final    *Checkpoint
+	turns    []turn // of the signing key, in order
 }
 
 // read takes the lines one at a time. A line that can't be read is a finding,
@@ -122,6 +122,7 @@ func (c *logCheck) line(where string, raw []byte) {
 	switch kind {
 	case records:
 		c.record(*l.Record)
+		c.turned(*l.Record)
 	case receipts:
 		c.link()
 		c.receipt(l.Receipt)
@@ -173,6 +174,7 @@ func (c *logCheck) checkpoint(where, msg string) {
 func (c *logCheck) finish(o VerifyOptions) {
 	c.link()
 	c.grow()
+	c.keys()
 	c.report.Records, c.report.Receipts = int64(len(c.chain)), int64(len(c.leaves))
 	if c.section < header {
 		c.report.addf("", Malformed, "it is not an audit export: it has no header")

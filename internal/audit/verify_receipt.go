@@ -6,15 +6,14 @@ import (
 	"reflect"
 	"slices"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// VerifyReceipt checks a receipt with the installation's public key, which must
-// come from elsewhere. The receipt may end with one newline. The error says
+// VerifyReceipt checks a receipt with the installation's public keys, one a line,
+// which must come from elsewhere. The receipt may end with one newline. The error says
 // that the key can't be used; what is wrong with the receipt is in the report.
-func VerifyReceipt(vkey string, bundle []byte) (Report, error) {
-	v, err := newVerifier(vkey)
+func VerifyReceipt(vkeys string, bundle []byte) (Report, error) {
+	v, err := newKeySet(vkeys)
 	if err != nil {
 		return Report{}, err
 	}
@@ -26,6 +25,7 @@ func VerifyReceipt(vkey string, bundle []byte) (Report, error) {
 	report.Task, report.Body = opened.Body.Task, &opened.Body
 	report.Records, report.Receipts = int64(len(opened.Records)), 1
 	report.Checkpoint, report.Note = &opened.checkpoint, opened.Checkpoint
+	report.Keys = []string{opened.signer}
 	return report, nil
 }
 
@@ -33,11 +33,12 @@ func VerifyReceipt(vkey string, bundle []byte) (Report, error) {
 type receipt struct {
 	Bundle
 	checkpoint Checkpoint
+	signer     string // the key, by its hash
 }
 
 // openReceipt reads a bundle and adds what is wrong with it to the report; nil
 // when it can't be read or has no valid signature.
-func openReceipt(v note.Verifier, raw []byte, report *Report) *receipt {
+func openReceipt(v *keySet, raw []byte, report *Report) *receipt {
 	var r receipt
 	if err := decodeCanonical(raw, &r.Bundle); err != nil {
 		report.addf("receipt", Malformed, "%v", err)
@@ -48,11 +49,12 @@ func openReceipt(v note.Verifier, raw []byte, report *Report) *receipt {
 		report.addf(where, Malformed, "its format %q is not %q", r.Format, bundleFormat)
 		return nil
 	}
-	text, bad := openNote(v, r.Note)
+	text, signer, bad := openNote(v, r.Note)
 	if bad != nil {
 		report.add(where, bad)
 		return nil
 	}
+	r.signer = signer
 	body, err := canonical(r.Body)
 	if err != nil {
 		report.addf(where, Malformed, "%v", err)
@@ -104,12 +106,22 @@ func checkBody(b Bundle, where string, report *Report) {
 	if n == b.Body.Records && !slices.EqualFunc(b.Body.HandedOver, handedOf(b.Records), equalHanded) {
 		report.addf(where, Altered, "what it says was handed over is not what its records say")
 	}
+	if n == b.Body.Records && b.Body.Reached != nil && !slices.Equal(b.Body.Reached, reachedOf(b.Records)) {
+		report.addf(where, Altered, "what it says was reached is not what its records say")
+	}
+	if n == b.Body.Records && b.Body.Lent != nil && !sameLent(b.Body.Lent, lentOf(b.Records)) {
+		report.addf(where, Altered, "what it says was lent is not what its records say")
+	}
 }
 
-func checkInclusion(v note.Verifier, r *receipt, where string, report *Report) {
+func checkInclusion(v *keySet, r *receipt, where string, report *Report) {
 	var bad *Finding
 	if r.checkpoint, bad = openCheckpoint(v, r.Checkpoint); bad != nil {
 		report.add(where+", its checkpoint", bad)
+		return
+	}
+	if r.checkpoint.Key != r.signer {
+		report.addf(where, WrongKey, "it was signed by the key %s and its checkpoint by %s", r.signer, r.checkpoint.Key)
 		return
 	}
 	if r.checkpoint.Size != r.LeafIndex+1 {

@@ -16,6 +16,7 @@ type leaf struct {
 	task       string
 	hash       tlog.Hash
 	checkpoint Checkpoint
+	signer     string // the key, by its hash
 }
 
 // tree is the log that the receipts of an export give, without gaps from the
@@ -69,7 +70,7 @@ func (c *logCheck) receipt(raw []byte) {
 	} else if gone > c.unread {
 		c.report.addf(where, Missing, "%d of its records are gone from the chain", gone)
 	}
-	c.leaves = append(c.leaves, leaf{index: r.LeafIndex, task: r.Body.Task, hash: tlog.RecordHash([]byte(r.Note)), checkpoint: r.checkpoint})
+	c.leaves = append(c.leaves, leaf{index: r.LeafIndex, task: r.Body.Task, hash: tlog.RecordHash([]byte(r.Note)), checkpoint: r.checkpoint, signer: r.signer})
 }
 
 // grow builds the tree from the receipts and says what is wrong with their

@@ -12,24 +12,33 @@ import (
 )
 
 func (a *app) auditKeyCmd() *cobra.Command {
-	return &cobra.Command{
+	all := false
+	cmd := &cobra.Command{
 		Use: "key", Short: "Print the key that receipts are verified with", Args: cobra.NoArgs,
 		Long: `Print the public key that receipts are verified with. Take a copy when the installation
 is made, and keep it elsewhere: a key that is fetched from a server at the time of
-verifying proves nothing against that server.`,
+verifying proves nothing against that server. With --all, those before it too, the oldest
+first: what was signed before a rotation is verified with them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error { return auditKey(ctx, c, a.json, a.Out) })
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error { return auditKey(ctx, c, all, a.json, a.Out) })
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "also the keys that signed before it")
+	return cmd
 }
 
-func auditKey(ctx context.Context, c *client.Client, asJSON bool, out io.Writer) error {
+func auditKey(ctx context.Context, c *client.Client, all, asJSON bool, out io.Writer) error {
 	key, err := c.AuditKey(ctx)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		return printJSON(out, key)
+	}
+	for _, one := range key.Former {
+		if all {
+			fmt.Fprintln(out, show.Line(one))
+		}
 	}
 	_, err = fmt.Fprintln(out, show.Line(key.Key))
 	return err

@@ -79,7 +79,8 @@ func (s *Server) exportAudit(context.Context, *struct{}) (*raw, error) {
 type auditKeyOutput struct{ Body api.AuditKey }
 
 func (s *Server) auditKey(context.Context, *struct{}) (*auditKeyOutput, error) {
-	return &auditKeyOutput{api.AuditKey{Key: s.auditPublic, Note: keyNote}}, nil
+	key, former := s.auditKeys()
+	return &auditKeyOutput{api.AuditKey{Key: key, Former: former, Note: keyNote}}, nil
 }
 
 type createTokenInput struct{ Body api.TokenRequest }

@@ -21,7 +21,7 @@ type running struct {
 func (s *site) serve(t *testing.T, addr string) running {
 	t.Helper()
 	srv, err := New(Options{
-		Boot: "boot2", Version: "v1", AuditKey: "k", Log: s.server.log, Identities: s.server.identities, Now: s.server.now, Needs: s.server.need,
+		Boot: "boot2", Version: "v1", AuditKeys: func() (string, []string) { return "k", nil }, Log: s.server.log, Identities: s.server.identities, Now: s.server.now, Needs: s.server.need,
 	})
 	if err != nil {
 		t.Fatal(err)

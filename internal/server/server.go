@@ -23,11 +23,12 @@ import (
 // Options says what a server is made of. Only Hosts, Tunnel and DataDir may be
 // left out.
 type Options struct {
-	Boot       string   // the daemon's boot id
-	Version    string   // of the program
-	Hosts      []string // names, without ports, that clients may call this server by, besides the loopback ones
-	DataDir    string   // doctor looks at the free space here
-	AuditKey   string   // the public key that receipts are verified with
+	Boot    string   // the daemon's boot id
+	Version string   // of the program
+	Hosts   []string // names, without ports, that clients may call this server by, besides the loopback ones
+	DataDir string   // doctor looks at the free space here
+	// AuditKeys are the public key that receipts are signed with and those before it.
+	AuditKeys  func() (key string, former []string)
 	Log        *slog.Logger
 	Identities *identity.Identities
 	Needs      Needs
@@ -39,7 +40,7 @@ type Options struct {
 type Server struct {
 	boot, version string
 	dataDir       string
-	auditPublic   string
+	auditKeys     func() (key string, former []string)
 	hosts         map[string]bool
 	log           *slog.Logger
 	identities    *identity.Identities
@@ -58,7 +59,7 @@ type Server struct {
 func New(o Options) (*Server, error) {
 	n := o.Needs
 	for name, missing := range map[string]bool{
-		"Boot": o.Boot == "", "AuditKey": o.AuditKey == "", "Log": o.Log == nil, "Identities": o.Identities == nil, "Now": o.Now == nil,
+		"Boot": o.Boot == "", "AuditKeys": o.AuditKeys == nil, "Log": o.Log == nil, "Identities": o.Identities == nil, "Now": o.Now == nil,
 		"Tasks": n.Tasks == nil, "Events": n.Events == nil, "Engine": n.Engine == nil, "Policies": n.Policies == nil,
 		"Blobs": n.Blobs == nil, "Owners": n.Owners == nil, "Places": n.Places == nil, "Commands": n.Commands == nil, "Console": n.Console == nil,
 		"Files": n.Files == nil, "Single": n.Single == nil, "Workers": n.Workers == nil, "Audit": n.Audit == nil, "Denials": n.Denials == nil, "Credentials": n.Credentials == nil, "Policy": n.Policy == nil, "History": n.History == nil,
@@ -69,7 +70,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s := &Server{
-		boot: o.Boot, version: o.Version, dataDir: o.DataDir, auditPublic: o.AuditKey, hosts: map[string]bool{},
+		boot: o.Boot, version: o.Version, dataDir: o.DataDir, auditKeys: o.AuditKeys, hosts: map[string]bool{},
 		log: o.Log, identities: o.Identities, need: n, now: o.Now, inlineWait: inlineWait,
 	}
 	s.closing, s.stop = context.WithCancel(context.Background())

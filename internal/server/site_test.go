@@ -66,7 +66,7 @@ func newSiteWith(t testing.TB, change func(*Options)) *site {
 		s.tokens[user] = secret.Reveal()
 	}
 	o := Options{
-		Boot: "boot1", Version: "v1", AuditKey: "cofferdam+00000000+AAAA", Log: slog.New(slog.NewJSONHandler(s.log, nil)), Identities: ids, Now: time.Now,
+		Boot: "boot1", Version: "v1", AuditKeys: func() (string, []string) { return "cofferdam+00000000+AAAA", nil }, Log: slog.New(slog.NewJSONHandler(s.log, nil)), Identities: ids, Now: time.Now,
 		Tunnel: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			subject, err := Subject(r)
 			if err != nil {

@@ -52,7 +52,7 @@ func withStore(t *testing.T) (*site, *store.Store) {
 		secrets[user] = secret.Reveal()
 	}
 	s := newSiteWith(t, func(o *Options) {
-		o.Identities, o.AuditKey = ids, key.Public()
+		o.Identities, o.AuditKeys = ids, func() (string, []string) { return key.Public(), nil }
 		o.Needs.Tasks, o.Needs.Events, o.Needs.Owners, o.Needs.Audit = db, db, db, log
 	})
 	s.tokens = secrets

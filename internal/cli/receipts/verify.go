@@ -21,8 +21,9 @@ import (
 const maxReceipt = 256 << 20
 
 type options struct {
-	key, log, checkpoint string
-	receipts             []string
+	keys            []string
+	log, checkpoint string
+	receipts        []string
 }
 
 // Host is what the command is part of.
@@ -45,8 +46,11 @@ func Verify(h Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify --key KEY|FILE [RECEIPT...]", Short: "Check receipts and exports, without a server", Args: cobra.ArbitraryArgs,
 		Long: `Check receipts, and an export of the whole account, without a server. The key must come
-from outside: one that was kept since the installation was made ("audit key"). With
---log, each receipt must also be in the export. With --checkpoint, an export that was cut
+from outside: one that was kept since the installation was made ("audit key"). After a
+rotation of the key ("key rotate audit") give each key that was kept: what was signed
+before needs the old one, what was signed after it the new one. With --log, each receipt
+must be signed by the key that was in use when it was made, so that a key which was
+rotated signs nothing more. With --log, each receipt must also be in the export. With --checkpoint, an export that was cut
 back to an earlier state or rewritten shows; a checkpoint is in every receipt and at the
 end of every export, and is printed when all is well.
 
@@ -58,7 +62,7 @@ Ends with 0 when everything holds, and with 1 otherwise, naming each finding.`,
 			return h.verify(o)
 		},
 	}
-	cmd.Flags().StringVar(&o.key, "key", "", "the public key, or a file that holds it")
+	cmd.Flags().StringArrayVar(&o.keys, "key", nil, "a public key, or a file that holds one a line; may be repeated")
 	cmd.Flags().StringVar(&o.log, "log", "", "an export to check as well")
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a signed checkpoint that was kept")
 	return cmd
@@ -72,7 +76,7 @@ type verified struct {
 }
 
 func (h Host) verify(o options) error {
-	key, err := readKey(o.key)
+	key, err := readKeys(o.keys)
 	if err != nil {
 		return err
 	}
@@ -120,6 +124,22 @@ func (h Host) verify(o options) error {
 		all = append(all, verified{o.log, report.OK(), report})
 	}
 	return h.tell(all)
+}
+
+// readKeys gives the keys, one a line.
+func readKeys(all []string) (string, error) {
+	if len(all) == 0 {
+		all = []string{""}
+	}
+	keys := make([]string, 0, len(all))
+	for _, one := range all {
+		key, err := readKey(one)
+		if err != nil {
+			return "", err
+		}
+		keys = append(keys, key)
+	}
+	return strings.Join(keys, "\n"), nil
 }
 
 // readKey takes the key itself, or reads it from a file.
@@ -211,7 +231,7 @@ func tellOne(v verified, out io.Writer) {
 	if v.Task != "" {
 		what = fmt.Sprintf("task %s, %d records", v.Task, v.Records)
 	}
-	fmt.Fprintf(out, "%s: verified: %s, signed by %s\n", show.Line(v.File), show.Line(what), show.Line(v.Origin))
+	fmt.Fprintf(out, "%s: verified: %s, signed by %s (key %s)\n", show.Line(v.File), show.Line(what), show.Line(v.Origin), show.Line(strings.Join(v.Keys, ", then ")))
 	for _, id := range v.Open {
 		fmt.Fprintf(out, "  task %s has records and no receipt: it has not ended, or its end was not recorded\n", show.Line(id))
 	}
