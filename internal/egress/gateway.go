@@ -46,7 +46,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Options make a gateway. All but Limits, Roots, Trust, Lender, Asker and Granted
+// Options make a gateway. All but Limits, Roots, Trust, Lender, Asker, Purse and Granted
 // are required.
 type Options struct {
 	Resolver Resolver
@@ -63,6 +63,8 @@ type Options struct {
 	// Asker asks a person about connections that no rule matches, where a grant
 	// says so; nil: they are denied.
 	Asker Asker
+	// Purse says whether budgets have room for what asks a model; nil: nobody asks.
+	Purse outbound.Purse
 	// Granted is told of a sandbox's grant once it counts, and of an empty one when
 	// the sandbox is detached, so that what was lent under another is forgotten;
 	// nil: nobody is told.

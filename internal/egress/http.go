@@ -171,6 +171,15 @@ func (x *exchanges) refuse(w http.ResponseWriter, r *http.Request, n int64, d ta
 	x.connection.writeProblem(w, refusal.Problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path, Hint: why})
 }
 
+// unaffordable refuses what no budget has room for, or nobody could say so.
+func (x *exchanges) unaffordable(w http.ResponseWriter, r *http.Request, rec task.EgressRecord, err error) {
+	d, why := task.Decision{Reason: task.InfraControlAway, Rule: rec.Rule}, ""
+	if f, ok := errors.AsType[*task.Failure](err); ok {
+		d.Reason, why = f.Reason, f.Text
+	}
+	x.refuse(w, r, rec.Request, d, why, false)
+}
+
 // clip bounds what a client chose and a record repeats.
 func clip(s string) string { return s[:min(len(s), 300)] }
 
@@ -222,6 +231,12 @@ func (e *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	x := e.exchanges
 	c := x.connection
+	done, err := x.gate.Afford(r.Context(), c.way.gateway.options.Purse, e.pass)
+	if err != nil {
+		x.unaffordable(w, r, e.record, err)
+		return
+	}
+	defer done()
 	if x.gate.Inspect {
 		if err := c.way.records.Append(e.record); err != nil {
 			c.way.log.Error("decision log", "error", err)
@@ -244,7 +259,7 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &countedBody{ReadCloser: r.Body, n: &e.out}
+		r.Body = &countedBody{ReadCloser: e.pass.Meter().Question(r.Body), n: &e.out}
 	}
 	e.answer(loan, &countedWriter{ResponseWriter: w, n: &e.in}, r)
 }
@@ -313,6 +328,7 @@ func (e *exchange) proxy(loan outbound.Loan, m *mask.Masker) *httputil.ReversePr
 			if err := answer.Readable(m, res); err != nil {
 				return err
 			}
+			e.pass.Meter().Answer(res)
 			if conn, ok := res.Body.(io.ReadWriteCloser); ok && m != nil {
 				res.Body = answer.Switched(conn, m)
 			}
@@ -335,6 +351,7 @@ func (e *exchange) proxy(loan outbound.Loan, m *mask.Masker) *httputil.ReversePr
 func (e *exchange) end() {
 	rec := e.record
 	rec.Done, rec.Status, rec.Reason, rec.BytesIn, rec.BytesOut = true, e.status, e.reason, e.in.Load(), e.out.Load()
+	rec.Tokens = e.pass.Meter().Tokens(rec.Status, rec.BytesOut, rec.BytesIn)
 	if e.reason.Class() == "policy" {
 		rec.Verdict = task.Denied.String()
 	}

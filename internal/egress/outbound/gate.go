@@ -35,6 +35,7 @@ type Pass struct {
 	strict   bool    // the rule looked at headers or the body
 	why      string
 	release  func()
+	model    modelUse
 }
 
 // Release gives back what was held to decide the request. It must be called when
@@ -80,6 +81,7 @@ func (g *Gate) Judge(r *http.Request) Pass {
 	q := decide.Request{Method: r.Method, Path: SentPath(r.URL), Query: r.URL.RawQuery, Header: r.Header}
 	var held int64
 	p := g.judge(r, q, &held)
+	p.model = g.asksModel(r, p)
 	if !p.Allowed() {
 		g.Bodies.give(held)
 	} else if held > 0 {

@@ -103,6 +103,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		e.end(res.StatusCode, task.EgressUnreachable)
 		return nil, e.failure(task.EgressUnreachable, errors.Join(err, res.Body.Close()))
 	}
+	e.pass.Meter().Answer(res)
 	res.Body = &counted{ReadCloser: res.Body, exchange: e}
 	if err := e.loan.answered(res); err != nil {
 		e.end(res.StatusCode, task.PolicyCredential)
@@ -137,6 +138,7 @@ type exchange struct {
 	private   bool
 	use       decide.Use
 	out       *http.Request
+	pass      Pass
 	loan      Loan
 	in, sent  atomic.Int64
 	status    int
@@ -178,6 +180,7 @@ func (t *Transport) admit(r *http.Request) (*exchange, error) {
 		return nil, e.refuse(task.PolicyProtocol)
 	}
 	pass := gate.Judge(r)
+	e.pass = pass
 	if pass.Decision.Rule != "" {
 		e.record.Rule = pass.Decision.Rule
 	}
@@ -208,7 +211,7 @@ func (e *exchange) prepare(r *http.Request, loan Loan) error {
 		e.out.Header = make(http.Header)
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		e.out.Body = &question{ReadCloser: r.Body, exchange: e}
+		e.out.Body = &question{ReadCloser: e.pass.Meter().Question(r.Body), exchange: e}
 	}
 	return loan.Apply(e.out)
 }
@@ -225,6 +228,7 @@ func (e *exchange) end(status int, reason task.Reason) {
 	e.once.Do(func() {
 		rec := e.record
 		rec.Done, rec.Status, rec.Reason, rec.BytesIn, rec.BytesOut = true, status, reason, e.in.Load(), e.sent.Load()
+		rec.Tokens = e.pass.Meter().Tokens(status, rec.BytesOut, rec.BytesIn)
 		if reason.Class() == "policy" {
 			rec.Verdict = task.Denied.String()
 		}

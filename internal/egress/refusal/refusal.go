@@ -42,13 +42,15 @@ func Hint(reason task.Reason) string {
 	case task.EgressUntrusted:
 		return "The host is allowed, but its certificate is not valid for this name."
 	case task.InfraControlAway:
-		return "What this needs can't be had now: a credential, or a person's answer. Try again later."
+		return "What this needs can't be had now: a credential, a person's answer, or word of a budget. Try again later."
 	case task.ApprovalDenied:
 		return "A person was asked and said no. Do not retry."
 	case task.ApprovalExpired:
 		return "A person was asked and did not answer in time."
 	case task.LimitRequests:
 		return "Too many connections wait for a person's answer. Wait for those first."
+	case task.LimitSpend:
+		return "The budget for models is used up, or this request could not be counted under it. Do not retry."
 	case task.InfraCredential:
 		return "Who mints the credential for this request does not answer as it should. Try again later."
 	case task.InfraStorage:
@@ -71,6 +73,9 @@ func (p Problem) Write(w http.ResponseWriter) {
 }
 
 func titleOf(code task.Reason) (string, int) {
+	if code == task.LimitSpend { // of a status after which programs don't try again
+		return "budget used up", http.StatusForbidden
+	}
 	switch code.Class() {
 	case "egress":
 		return "not reachable", http.StatusBadGateway
