@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/cofferdam/cofferdam/internal/task"
+	"github.com/cofferdam/cofferdam/internal/task/traffic"
 )
 
 // Audit appends to the account that is believed later. Implemented by audit.
@@ -68,6 +69,7 @@ type collected struct {
 	Allowed int         `json:"allowed"`
 	Denied  int         `json:"denied"`
 	Digest  task.Digest `json:"digest"`
+	traffic.Sum
 }
 
 // close ends the grant and accounts for all that the way has carried so far.
@@ -83,6 +85,7 @@ func (w *way) close(ctx context.Context) error {
 	facts := collected{Task: w.job.Task, Sandbox: w.name}
 	sum := sha256.New()
 	lines := json.NewEncoder(sum)
+	var tally traffic.Tally
 	for _, rec := range records {
 		if rec.Sandbox != w.name {
 			continue
@@ -91,6 +94,7 @@ func (w *way) close(ctx context.Context) error {
 			return err
 		}
 		facts.LastSeq = max(facts.LastSeq, rec.Seq)
+		tally.Add(rec)
 		switch {
 		case rec.Done:
 		case rec.Verdict == task.Allowed.String():
@@ -102,6 +106,7 @@ func (w *way) close(ctx context.Context) error {
 	if facts.LastSeq == 0 {
 		return nil
 	}
+	facts.Sum = tally.Sum()
 	facts.Digest = task.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
 	return w.Audit.Record(ctx, w.job.Task, fmt.Sprintf("egress.collected/%s/%d", w.name, facts.LastSeq), "egress.collected", "control plane", facts)
 }

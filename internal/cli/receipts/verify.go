@@ -24,6 +24,7 @@ type options struct {
 	keys            []string
 	log, checkpoint string
 	receipts        []string
+	show            bool
 }
 
 // Host is what the command is part of.
@@ -55,7 +56,7 @@ back to an earlier state or rewritten shows; a checkpoint is in every receipt an
 end of every export, and is printed when all is well.
 
 Ends with 0 when everything holds, and with 1 otherwise, naming each finding.`,
-		Example: `  cofferdam audit verify --key audit.pub receipt.json
+		Example: `  cofferdam audit verify --key audit.pub --show receipt.json
   cofferdam audit verify --key audit.pub --log export.jsonl --checkpoint kept.txt receipt.json`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			o.receipts = args
@@ -65,6 +66,7 @@ Ends with 0 when everything holds, and with 1 otherwise, naming each finding.`,
 	cmd.Flags().StringArrayVar(&o.keys, "key", nil, "a public key, or a file that holds one a line; may be repeated")
 	cmd.Flags().StringVar(&o.log, "log", "", "an export to check as well")
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "a signed checkpoint that was kept")
+	cmd.Flags().BoolVar(&o.show, "show", false, "print what each receipt says was reachable, reached, lent, asked and handed over")
 	return cmd
 }
 
@@ -123,7 +125,7 @@ func (h Host) verify(o options) error {
 		}
 		all = append(all, verified{o.log, report.OK(), report})
 	}
-	return h.tell(all)
+	return h.tell(all, o.show)
 }
 
 // readKeys gives the keys, one a line.
@@ -177,7 +179,7 @@ func readBounded(file string, in io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-func (h Host) tell(all []verified) error {
+func (h Host) tell(all []verified, account bool) error {
 	ok := true
 	for _, v := range all {
 		ok = ok && v.OK
@@ -192,6 +194,11 @@ func (h Host) tell(all []verified) error {
 	} else {
 		for _, v := range all {
 			tellOne(v, h.Out)
+			if account && v.OK && v.Body != nil {
+				if err := tellAccount(v.Body, h.Out); err != nil {
+					return err
+				}
+			}
 		}
 		if ok {
 			tellCheckpoint(all, h.Out)

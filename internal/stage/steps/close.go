@@ -3,7 +3,6 @@ package steps
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,7 +96,7 @@ func (w *Work) collect(ctx context.Context, taskID, sandboxID string) error {
 	if facts.LastSeq == 0 {
 		return nil
 	}
-	facts.Digest = task.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil)))
+	facts.Close(sum.Sum(nil))
 	key := fmt.Sprintf("egress.collected/%s/%d", sandboxID, facts.LastSeq)
 	return w.Recorder.Record(ctx, taskID, key, "egress.collected", seenByGateway, facts)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/task"
+	"github.com/cofferdam/cofferdam/internal/task/traffic"
 )
 
 // What happens to a task and its sandboxes.
@@ -97,6 +98,8 @@ type (
 		Allowed int         `json:"allowed"`
 		Denied  int         `json:"denied"`
 		Digest  task.Digest `json:"digest"` // of the records as JSON, a line each
+		traffic.Sum
+		tally traffic.Tally
 	}
 	// TaskEnded is of kind task.ended.
 	TaskEnded struct {
@@ -140,6 +143,7 @@ type (
 // Count adds one record.
 func (f *EgressCollected) Count(r task.EgressRecord) {
 	f.LastSeq = max(f.LastSeq, r.Seq)
+	f.tally.Add(r)
 	switch {
 	case r.Done:
 	case r.Verdict == task.Allowed.String():
@@ -147,6 +151,11 @@ func (f *EgressCollected) Count(r task.EgressRecord) {
 	default:
 		f.Denied++
 	}
+}
+
+// Close completes the facts when every record is counted.
+func (f *EgressCollected) Close(digest []byte) {
+	f.Digest, f.Sum = task.Digest("sha256:"+hex.EncodeToString(digest)), f.tally.Sum()
 }
 
 // LayerDigest names a layer's text; a layer that is not there has none.
