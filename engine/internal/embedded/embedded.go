@@ -43,7 +43,7 @@ const Retention = 30 * 24 * time.Hour
 // an hour after its end. These two bound what a busy hour leaves (measured by
 // TestMemoryOfEndedWorkflows); a state that is gone is read from the file again.
 const (
-	cachedWorkflows = 500
+	cachedWorkflows = 100
 	cachedFor       = 5 * time.Minute
 )
 
