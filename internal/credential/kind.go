@@ -16,6 +16,8 @@ type kind struct {
 	header bool
 	// port that it is bound to when the request names none; 0: 443.
 	port uint16
+	// hosts that it is bound to when the request names none.
+	hosts []string
 	// settings that it knows, by name. No other is taken.
 	settings map[string]setting
 	// fault says what is wrong with a value without telling any of it.
@@ -54,6 +56,7 @@ func kinds() []kind {
 		awsKind(),
 		oidcKind(),
 		githubAppKind(), oauthKind(), exchangeKind(), awsWebKind(),
+		claudeLoginKind(), codexLoginKind(),
 	}
 }
 

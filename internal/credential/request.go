@@ -106,6 +106,9 @@ func (r request) filled() (request, error) {
 	}
 	if k, ok := kindOf(r.Kind); ok {
 		r.Settings = k.preset(r.Settings)
+		if len(r.Hosts) == 0 {
+			r.Hosts = slices.Clone(k.hosts)
+		}
 	}
 	if len(r.Ports) == 0 {
 		k, _ := kindOf(r.Kind)

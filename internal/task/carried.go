@@ -20,6 +20,8 @@ func (l Lease) Carried() string {
 			return KindGit
 		}
 		return KindHeader
+	case KindClaudeLogin:
+		return KindHeader
 	case KindAWSWeb:
 		return KindAWS
 	}

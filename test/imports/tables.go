@@ -69,6 +69,7 @@ func Rooms() map[string]Room {
 		"internal/credential/provider":        {Rooms: []string{task, "internal/credential"}, Not: []string{"os", "os/exec"}},
 		"internal/credential/githubapp":       {Rooms: []string{task, "internal/credential"}, Not: []string{"os", "os/exec"}},
 		"internal/credential/oauth":           {Rooms: []string{task, "internal/credential"}, Not: []string{"os", "os/exec"}},
+		"internal/credential/login":           {Rooms: []string{task, "internal/credential"}, Not: []string{"os/exec"}},
 		"internal/credential/sts":             {Rooms: []string{task, "internal/credential"}, Not: []string{"os", "os/exec"}},
 		"internal/boot":                       {Foreign: []string{"golang.org/x/sys"}},
 		"internal/egress/outbound":            {Rooms: []string{task, "internal/policy/decide", "internal/egress/answer", "internal/egress/guard", "internal/egress/meter", "internal/egress/sigv4"}, Foreign: []string{"github.com/miekg/dns", "golang.org/x/net/http/httpguts"}},

@@ -16,6 +16,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -61,6 +62,9 @@ type Question struct {
 	// Limited says whether an answer that looks like a refusal only says that we
 	// ask too often; nil: none does. Later is for how long, zero: not said.
 	Limited func(a Answer) (limited bool, later time.Duration)
+	// Patience is how long one try may take; zero: five seconds. An answer that
+	// comes later is lost.
+	Patience time.Duration
 }
 
 // Answer is what a provider said.
@@ -125,7 +129,7 @@ func (p Provider) sleep(ctx context.Context, d time.Duration) error {
 
 // once asks once.
 func (p Provider) once(ctx context.Context, a *Answer) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(a.of.Patience, tryTime))
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, a.of.Method, a.of.URL, strings.NewReader(a.of.Body))
 	if err != nil {
