@@ -12,6 +12,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/cofferdam/cofferdam/internal/store/spending"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -83,6 +84,9 @@ func (s *Store) RemoveTask(ctx context.Context, id, by string) (task.Removed, er
 			if _, err := tx.NewRaw(text, id).Exec(ctx); err != nil {
 				return err
 			}
+		}
+		if err := spending.Forget(ctx, tx, id, s.now()); err != nil {
+			return err
 		}
 		for _, table := range taskTables() {
 			if _, err := tx.NewRaw("DELETE FROM ? WHERE task = ?", bun.Ident(table), id).Exec(ctx); err != nil {

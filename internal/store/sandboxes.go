@@ -10,6 +10,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/store/spending"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -116,7 +117,8 @@ func (s *Store) AddEgress(ctx context.Context, id string, records []task.EgressR
 		return nil
 	}
 	err := s.change(ctx, id, func(tx bun.Tx) error {
-		if _, err := oneTask(ctx, tx, id); err != nil {
+		of, err := oneTask(ctx, tx, id)
+		if err != nil {
 			return err
 		}
 		var number int64
@@ -142,15 +144,30 @@ func (s *Store) AddEgress(ctx context.Context, id string, records []task.EgressR
 			}
 			number++
 			count(&use, r)
+			if err := s.countModel(ctx, tx, of, r.Tokens); err != nil {
+				return err
+			}
 			if err := s.emit(ctx, tx, id, "egress", r); err != nil {
 				return err
 			}
 		}
-		_, err := tx.NewRaw("UPDATE tasks SET egress_allowed = egress_allowed + ?, egress_denied = egress_denied + ?, bytes_in = bytes_in + ?, bytes_out = bytes_out + ? WHERE id = ?",
+		_, err = tx.NewRaw("UPDATE tasks SET egress_allowed = egress_allowed + ?, egress_denied = egress_denied + ?, bytes_in = bytes_in + ?, bytes_out = bytes_out + ? WHERE id = ?",
 			use.EgressAllowed, use.EgressDenied, use.BytesIn, use.BytesOut, id).Exec(ctx)
 		return err
 	})
 	return s.failure("add egress", err)
+}
+
+// countModel counts what a record says of a model.
+func (s *Store) countModel(ctx context.Context, tx bun.Tx, of taskRow, t *task.ModelTokens) error {
+	if t == nil {
+		return nil
+	}
+	spec, err := decodeAs[task.Spec](of.Spec)
+	if err != nil {
+		return err
+	}
+	return spending.Count(ctx, tx, spending.Of{Task: of.ID, Requester: of.RequestedBy, Project: spec.Project}, s.now(), *t)
 }
 
 // count adds one record to the usage: a decision is a connection, its end

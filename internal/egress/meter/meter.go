@@ -23,8 +23,8 @@ type Meter struct {
 	answer   scan
 	lines    lines
 	stream   bool
-	readable bool // the answer may tell what it used
-	whole    bool // the answer came to its end
+	readable bool              // the answer may tell what it used
+	whole    bool              // the answer came to its end
 	fields   map[string]string // of what the kind says, by where it stands
 	said     map[string]int64
 	model    string // that answered
