@@ -32,6 +32,10 @@ const (
 	Through   = "through"   // its policy names a server that there is
 	Neighbour = "neighbour" // another sandbox, that is to live on
 	Outside   = ""          // tried by the command itself
+
+	// The boxes of a platform apart, whose servers outside are the command's own.
+	Lent    = "lent"    // a task's, which is lent credentials and has protected files
+	Crowded = "crowded" // few names and connections are allowed
 )
 
 // Check is one thing that must not work.
@@ -55,6 +59,7 @@ type Report struct {
 	Held    int      `json:"held"`
 	Fell    int      `json:"fell"`
 	Untried int      `json:"untried"`
+	Cut     bool     `json:"cut,omitempty"` // the time was used up before all were tried
 	Seconds float64  `json:"seconds"`
 	Checks  []Result `json:"checks"`
 }
@@ -63,6 +68,7 @@ type Report struct {
 type Plan struct {
 	Nonce    string   `json:"nonce"`    // random; whatever says it back came from a canary
 	IDs      []string `json:"ids"`      // of the checks to try
+	Abreast  int      `json:"abreast"`  // how many at a time; 0: as many as the program likes
 	Hosts    []string `json:"hosts"`    // the machine's addresses
 	TCP      int      `json:"tcp"`      // the port of the canaries on them
 	UDP      int      `json:"udp"`      // likewise
@@ -74,7 +80,31 @@ type Plan struct {
 	Process  int      `json:"process"`  // the id of the command's process on the machine
 	Allowed  string   `json:"allowed"`  // a name that is allowed and doesn't exist
 	Upstream string   `json:"upstream"` // NAME:PORT of a server with TLS that is allowed; empty: none
+	Far      Far      `json:"far"`      // the command's own servers outside, of a platform apart
 }
+
+// Far is what the program inside knows of the servers outside that are the
+// command's own. A request whose path has Must not arrive at any of them; one
+// with May may arrive, without a value; one with Cut may begin to, and must not be
+// whole.
+type Far struct {
+	Bound  int    `json:"bound"`  // port of far.test, which credentials are bound to
+	Other  int    `json:"other"`  // port of far.test and else.test without any
+	Plain  int    `json:"plain"`  // of the same, without TLS
+	Begins string `json:"begins"` // what every value begins with; the rest is told to nobody
+	Names  int    `json:"names"`  // how many names the crowded box may ask for
+	Most   int    `json:"most"`   // how many connections it may have
+}
+
+// The names of the servers, and the parts of paths that say what must happen.
+const (
+	FarName   = "far.test"   // what credentials are bound to
+	ElseName  = "else.test"  // where none is lent
+	FalseName = "false.test" // bound too, and served with the certificate of FarName
+	Must      = "no"
+	May       = "may"
+	Cut       = "cut"
+)
 
 // Saying is one line of the program inside.
 type Saying struct {

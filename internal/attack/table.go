@@ -4,7 +4,8 @@ import "slices"
 
 // Checks are all of them, a family after the other.
 func Checks() []Check {
-	return slices.Concat(egressChecks(), dnsChecks(), metadataChecks(), hostChecks(), neighbourChecks(), kernelChecks(), filesChecks(), secretsChecks(), limitsChecks(), execChecks(), exportChecks())
+	return slices.Concat(egressChecks(), dnsChecks(), metadataChecks(), hostChecks(), neighbourChecks(), kernelChecks(), filesChecks(), secretsChecks(),
+		limitsChecks(), crowdChecks(), execChecks(), exportChecks(), credentialChecks(), smuggleChecks(), protectChecks())
 }
 
 func egressChecks() []Check {

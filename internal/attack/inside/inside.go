@@ -52,7 +52,7 @@ type try struct {
 // attempts are all that can be tried.
 func attempts() map[string]func(*try) verdict {
 	all := map[string]func(*try) verdict{}
-	for _, some := range []map[string]func(*try) verdict{network(), names(), addresses(), kernel(), kernelFiles(), secrets(), limits()} {
+	for _, some := range []map[string]func(*try) verdict{network(), names(), addresses(), kernel(), kernelFiles(), secrets(), limits(), crowds(), lent(), smuggling(), protections()} {
 		for id, f := range some {
 			all[id] = f
 		}
@@ -95,7 +95,10 @@ func All(ctx context.Context, plan attack.Plan, argv []string, out io.Writer) er
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	var failed error
-	slots := make(chan struct{}, abreast)
+	if plan.Abreast <= 0 {
+		plan.Abreast = abreast
+	}
+	slots := make(chan struct{}, plan.Abreast)
 	for _, id := range plan.IDs {
 		slots <- struct{}{}
 		group.Go(func() {

@@ -3,12 +3,14 @@
 // work, and counts what reached the machine.
 //
 // A check is said to have held only when it was tried; what could not be tried is
-// said to be untried, and then not all is well. It promises nothing about
-// credentials that are lent: those checks need a far server, and are in the tests.
+// said to be untried, and then not all is well. So is what was not reached when the
+// time was used up: it never reads as held. What needs servers outside is tried on
+// a platform apart; see package apart.
 package attack
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,10 +34,21 @@ type Options struct {
 	Port     int    // of the listeners on this machine; 0: a free one
 	Upstream string // NAME:PORT of a server with TLS outside; empty: none
 	URL      string // of the API
+	Bin      string // folder of the programs of the platform apart; empty: that of this one
+	// Within is when checks are not begun any more, and those that are under way
+	// count as untried; 0: two minutes, with what is removed afterwards.
+	Within   time.Duration
 	Progress io.Writer
 }
 
-type options struct{ upstream, only, url string }
+// usual is how long checks are tried, so that with what they leave to be removed it
+// is two minutes.
+const usual = 105 * time.Second
+
+// errCut is why checks are untried that were not reached in time.
+var errCut = errors.New("not tried: the time for the whole run was used up before (--within)")
+
+type options struct{ upstream, only, url, bin string }
 
 // assault is one run.
 type assault struct {
@@ -46,8 +59,9 @@ type assault struct {
 	out     io.Writer
 
 	mu   sync.Mutex
-	made []string
+	made []string // sandboxes of the installation
 	got  map[string]attack.Result
+	over func() bool // the time is used up
 }
 
 // Run tries the checks and returns what came of them. Everything it made is gone
@@ -66,8 +80,8 @@ func Run(ctx context.Context, c *client.Client, o Options) (rep attack.Report, e
 	if err != nil {
 		return rep, err
 	}
-	a := &assault{o: options{o.Upstream, o.Only, o.URL}, out: o.Progress, got: map[string]attack.Result{}}
-	if a.program, err = own(); err != nil {
+	a := &assault{o: options{o.Upstream, o.Only, o.URL, o.Bin}, out: o.Progress, got: map[string]attack.Result{}, over: func() bool { return false }}
+	if a.program, a.o.bin, err = own(o.Bin); err != nil {
 		return rep, err
 	}
 	if a.can, err = newCanaries(o.Port); err != nil {
@@ -80,9 +94,9 @@ func Run(ctx context.Context, c *client.Client, o Options) (rep attack.Report, e
 	}
 	began := time.Now()
 	defer func() { err = errors.Join(err, a.clear(ctx, c)) }()
-	a.all(ctx, c, checks)
+	gone := a.timed(ctx, cmp.Or(o.Within, usual), checks, func(ctx context.Context) error { return a.all(ctx, c, checks) })
 	if err := ctx.Err(); err != nil {
-		return rep, err
+		return rep, errors.Join(err, gone)
 	}
 	results := make([]attack.Result, 0, len(checks))
 	for _, k := range checks {
@@ -95,8 +109,22 @@ func Run(ctx context.Context, c *client.Client, o Options) (rep attack.Report, e
 		results = append(results, r)
 	}
 	rep = attack.Sum(results)
-	rep.Seconds = time.Since(began).Seconds()
-	return rep, nil
+	rep.Seconds, rep.Cut = time.Since(began).Seconds(), a.over()
+	return rep, gone
+}
+
+// timed tries the checks until the time is used up. What is said after that is not
+// believed, since a request that is cut looks like one that was refused; what
+// reached a canary or a server is.
+func (a *assault) timed(ctx context.Context, within time.Duration, checks []attack.Check, tries func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errCut)
+	defer cancel()
+	a.over = func() bool { return errors.Is(context.Cause(ctx), errCut) }
+	err := tries(ctx)
+	if a.over() {
+		a.untried(idsOf(checks), errCut)
+	}
+	return err
 }
 
 // here says which port the API has on this machine, on which the listeners are,
@@ -134,12 +162,31 @@ func of(checks []attack.Check, box string) []string {
 	return ids
 }
 
-// all tries every box's checks. What fails makes its checks untried.
-func (a *assault) all(ctx context.Context, c *client.Client, checks []attack.Check) {
+// all tries every box's checks. What fails makes its checks untried. The error is
+// what could not be removed.
+func (a *assault) all(ctx context.Context, c *client.Client, checks []attack.Check) error {
+	// The platform apart is begun while the installation is tried, and floods come
+	// when nothing else is measured.
+	gone := make(chan error, 1)
+	go func() { gone <- a.apart(ctx, checks) }()
+	neighbour, err := a.here(ctx, c, checks)
+	left := <-gone
+	if err == nil {
+		a.floods(ctx, c, neighbour, checks)
+	}
+	return left
+}
+
+// here tries the installation's own boxes but the floods.
+func (a *assault) here(ctx context.Context, c *client.Client, checks []attack.Check) (string, error) {
+	checks = slices.DeleteFunc(slices.Clone(checks), func(k attack.Check) bool { return slices.Contains(elsewhere(checks), k.ID) })
+	if len(checks) == 0 {
+		return "", errNone
+	}
 	neighbour, err := a.neighbour(ctx, c)
 	if err != nil {
 		a.untried(idsOf(checks), err)
-		return
+		return "", err
 	}
 	for _, box := range []string{attack.Closed, attack.Named, attack.Through} {
 		ids := of(checks, box)
@@ -156,8 +203,11 @@ func (a *assault) all(ctx context.Context, c *client.Client, checks []attack.Che
 			a.exports(ctx, c, id, err)
 		}
 	}
-	a.floods(ctx, c, neighbour, checks)
+	return neighbour, nil
 }
+
+// errNone says that nothing of the installation is tried.
+var errNone = errors.New("no check is about the installation itself")
 
 func idsOf(checks []attack.Check) []string {
 	ids := make([]string, 0, len(checks))
@@ -215,16 +265,40 @@ func (a *assault) inside(ctx context.Context, c *client.Client, id string, ids [
 	return err
 }
 
-// say keeps an outcome. One that fell stays so.
+// say keeps an outcome. One that fell stays so, and nothing holds once the time is
+// used up.
 func (a *assault) say(id, outcome, format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.got[id].Outcome == attack.Fell {
 		return
 	}
-	a.got[id] = attack.Result{ID: id, Outcome: outcome, Happened: attack.Brief(fmt.Sprintf(format, args...))}
+	happened := attack.Brief(fmt.Sprintf(format, args...))
+	if a.over() {
+		if a.got[id].Outcome != "" {
+			return
+		}
+		outcome, happened = attack.Untried, errCut.Error()
+	}
+	a.got[id] = attack.Result{ID: id, Outcome: outcome, Happened: happened}
 	if a.out != nil {
 		fmt.Fprintf(a.out, "%-7s %s\n", outcome, id)
+	}
+}
+
+// struck keeps that a check fell, whatever was said and whenever.
+func (a *assault) struck(id, what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.got[id] = attack.Result{ID: id, Outcome: attack.Fell, Happened: what}
+}
+
+// doubt takes back that a check held.
+func (a *assault) doubt(id, why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.got[id].Outcome == attack.Held {
+		a.got[id] = attack.Result{ID: id, Outcome: attack.Untried, Happened: why}
 	}
 }
 

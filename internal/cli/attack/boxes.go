@@ -3,6 +3,7 @@ package attack
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,20 +72,30 @@ func (a *assault) request(box string) api.SandboxRequest {
 
 func after(hostport string) string { return hostport[strings.LastIndex(hostport, ":")+1:] }
 
-// box makes a sandbox and brings the program and its plan into it.
+// box makes a sandbox of the installation and brings the program and its plan into
+// it.
 func (a *assault) box(ctx context.Context, c *client.Client, box string, ids []string) (string, error) {
-	s, err := c.CreateSandbox(ctx, a.request(box))
+	plan := a.plan
+	plan.IDs = ids
+	id, err := a.bring(ctx, c, box, a.request(box), plan)
+	if id != "" {
+		a.mu.Lock()
+		a.made = append(a.made, id)
+		a.mu.Unlock()
+	}
+	return id, err
+}
+
+// bring makes a sandbox and brings the program and its plan into it. The id is given
+// where there is one, also with an error.
+func (a *assault) bring(ctx context.Context, c *client.Client, box string, r api.SandboxRequest, plan attack.Plan) (string, error) {
+	s, err := c.CreateSandbox(ctx, r)
 	if err != nil {
 		return "", fmt.Errorf("the %s sandbox: %w", box, err)
 	}
-	a.mu.Lock()
-	a.made = append(a.made, s.ID)
-	a.mu.Unlock()
-	plan := a.plan
-	plan.IDs = ids
 	text, err := json.Marshal(plan)
 	if err != nil {
-		return "", err
+		return s.ID, err
 	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -98,10 +109,10 @@ func (a *assault) box(ctx context.Context, c *client.Client, box string, ids []s
 		err = errors.Join(err, werr)
 	}
 	if err = errors.Join(err, w.Close()); err != nil {
-		return "", err
+		return s.ID, err
 	}
 	if err := c.PutFiles(ctx, s.ID, "/workspace", &b); err != nil {
-		return "", fmt.Errorf("the %s sandbox gets no files: %w", box, err)
+		return s.ID, fmt.Errorf("the %s sandbox gets no files: %w", box, err)
 	}
 	return s.ID, nil
 }
@@ -126,20 +137,21 @@ func (a *assault) clear(ctx context.Context, c *client.Client) error {
 	return errors.Join(errs...)
 }
 
-// own reads the program that runs inside, which lies beside this one.
-func own() ([]byte, error) {
+// own reads the program that runs inside, which lies beside this one, and gives the
+// folder of the programs of a platform apart.
+func own(bin string) (inside []byte, folder string, err error) {
 	exe, err := os.Executable()
 	if err == nil {
 		exe, err = filepath.EvalSymlinks(exe)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("this executable: %w", err)
+		return nil, "", fmt.Errorf("this executable: %w", err)
 	}
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(exe), "cofferdam-attack"))
 	if err != nil {
-		return nil, fmt.Errorf("the program that runs inside is not beside this one: %w", err)
+		return nil, "", fmt.Errorf("the program that runs inside is not beside this one: %w", err)
 	}
-	return text, nil
+	return text, cmp.Or(bin, filepath.Dir(exe)), nil
 }
 
 // limited keeps the first bytes of what is written to it and counts them all.

@@ -273,7 +273,7 @@ func (a *assault) flood(ctx context.Context, c *client.Client, id, check string)
 			return
 		}
 		if ctx.Err() != nil {
-			a.say(check, attack.Fell, "the loop went on after its time")
+			a.say(check, attack.Fell, "the loop went on after its time") // ctx is this check's own
 			return
 		}
 	default:
