@@ -14,7 +14,7 @@ ENGINE   := -trimpath
 BUDGET   := $(BIN)/budget
 PROGRAMS := cofferdam cofferdamd cofferdam-worker cofferdam-gateway cofferdam-guest cofferdam-attack runsc
 
-.PHONY: build demo test test-unit test-root test-slow bench soak lint tools clean
+.PHONY: build demo test test-unit test-root test-slow fuzz bench soak lint tools clean
 
 ## build: every program into bin/
 build:
@@ -32,7 +32,7 @@ demo: tools build
 	demo/run
 
 ## test: everything, as CI runs it (root)
-test: tools build lint-house test-unit test-root
+test: tools build lint-house test-unit test-root fuzz
 
 .PHONY: lint-house
 lint-house:
@@ -54,6 +54,10 @@ $(BUDGET):
 test-root: build $(BUDGET)
 	cd engine && $(BUDGET) engine go test $(ENGINE) -timeout 15m ./...
 	COFFERDAM_BIN=$(BIN) $(BUDGET) root go test -tags root -p 1 -timeout 60m ./...
+
+## fuzz: what reads hostile bytes, a minute each (FUZZTIME=1h for an hour)
+fuzz:
+	test/fuzz/run
 
 ## test-slow: what takes too long for each change: the slower harnesses, large files at full size
 test-slow: build
