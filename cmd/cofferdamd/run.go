@@ -196,17 +196,7 @@ func (p *plane) open(ctx context.Context) error {
 	}
 	p.retention = p.keeper()
 	p.identities = identity.New(p.store, time.Now)
-	for file, who := range map[string]identity.Request{
-		"admin.token":  {User: "admin", Role: identity.Admin, Note: "made at the first start"},
-		"worker.token": {User: "worker", Role: identity.Worker, Note: "of this machine's worker, made at the first start"},
-		// The same user as the worker's: what is lent goes to that machine only.
-		"gateway.token": {User: "worker", Role: identity.Gateway, Note: "of this machine's gateway, made at the first start"},
-	} {
-		if err := p.enrol(ctx, filepath.Join(keys, file), who); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.enrolOwn(ctx)
 }
 
 // enrol makes the token of a file, and the file when it is absent. A crash
@@ -290,7 +280,7 @@ func (p *plane) server() (*server.Server, error) {
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
 			Approvals: inbox, Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
-			Desks:  []operation.Desk{inbox, &runidentity.Desk{Issuer: p.issuer}, p.incident(), p.machines()},
+			Desks:  []operation.Desk{inbox, &runidentity.Desk{Issuer: p.issuer}, p.incident(), p.machines(), p.keyDesk()},
 			Probes: append([]server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},

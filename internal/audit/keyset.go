@@ -72,3 +72,10 @@ func nameOf(vkey string) (string, bool) {
 	}
 	return keyName(v.KeyHash()), true
 }
+
+// NameOf is how a verifier key is told from others of its installation: its hash,
+// as it stands in reports; empty: it is no key.
+func NameOf(vkey string) string {
+	name, _ := nameOf(vkey)
+	return name
+}

@@ -80,3 +80,15 @@ func (f *Fleet) forgotten(worker string) error {
 	}
 	return task.Fail(task.InfraSandboxLost, "its worker was forgotten, and the sandbox with it", nil)
 }
+
+// Reconnect ends every worker's connection, so that each comes back with the token
+// that it is given now. What goes on in sandboxes does not notice.
+func (r *Registry) Reconnect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.members {
+		if m.conn != nil {
+			go m.conn.session.Close() // waits for its own goroutines
+		}
+	}
+}

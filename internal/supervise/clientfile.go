@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // ClientConfig is the command line's configuration file.
@@ -138,4 +139,30 @@ func callerFolder() (base, sub string, who owner, err error) {
 		home = a.home
 	}
 	return home, ".config/cofferdam", who, nil
+}
+
+// SaveToken puts another token into a configuration file of the command line, in
+// place of the one that is there.
+func SaveToken(path, token string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var conf ClientConfig
+	if err := json.Unmarshal(data, &conf); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	conf.Token = token
+	if data, err = json.MarshalIndent(conf, "", "  "); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	who := owner{os.Geteuid(), os.Getegid()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		who = owner{int(st.Uid), int(st.Gid)}
+	}
+	return writeFile(path, append(data, '\n'), 0o600, who)
 }

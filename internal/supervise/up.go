@@ -188,7 +188,7 @@ func (s *supervisor) run(ctx context.Context) error {
 		r.Note = note.Error()
 	}
 	s.opts.Ready(r)
-	<-ctx.Done()
+	s.handOn(ctx)
 	return nil
 }
 

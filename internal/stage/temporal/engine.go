@@ -51,7 +51,7 @@ type Options struct {
 	Namespace   string      // default "cofferdam"
 	TLS         *tls.Config // for an existing cluster; nil: none
 	TokenFile   string      // the bearer token; empty: none is shown
-	KeyFile     string      // 64 hex digits; made when absent
+	KeyFile     string      // 64 hex digits a line; made when absent
 	Steps       Steps
 	// Open lists every task that has not ended.
 	Open   func(ctx context.Context) ([]stage.Open, error)
@@ -62,6 +62,7 @@ type Options struct {
 type Engine struct {
 	opts       Options
 	clientOpts client.Options
+	keys       *keys
 	activities *activities
 	stop       context.CancelFunc
 	stopped    sync.WaitGroup
@@ -80,14 +81,12 @@ func Connect(ctx context.Context, o Options) (*Engine, error) {
 	if o.Namespace == "" {
 		o.Namespace = defaultNamespace
 	}
-	key, err := loadKey(o.KeyFile)
+	keys, err := loadKeys(o.KeyFile)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, changed: make(chan struct{}), activities: &activities{steps: o.Steps, log: o.Logger}}
-	if e.clientOpts, err = clientOptions(o, key); err != nil {
-		return nil, err
-	}
+	e := &Engine{opts: o, keys: keys, changed: make(chan struct{}), activities: &activities{steps: o.Steps, log: o.Logger}}
+	e.clientOpts = clientOptions(o, keys)
 	ctx, e.stop = context.WithCancel(ctx)
 	e.stopped.Go(func() { e.keepLink(ctx) })
 	e.stopped.Go(func() { e.reconcileLoop(ctx) })

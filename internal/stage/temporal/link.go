@@ -26,11 +26,8 @@ const (
 )
 
 // clientOptions are the options of every link but for the address.
-func clientOptions(o Options, key []byte) (client.Options, error) {
-	data, failure, err := converters(key)
-	if err != nil {
-		return client.Options{}, err
-	}
+func clientOptions(o Options, k *keys) client.Options {
+	data, failure := converters(k)
 	opts := client.Options{
 		Namespace: o.Namespace, DataConverter: data, FailureConverter: failure,
 		Logger: log.NewStructuredLogger(o.Logger),
@@ -52,7 +49,7 @@ func clientOptions(o Options, key []byte) (client.Options, error) {
 			return strings.TrimSpace(string(b)), err
 		})
 	}
-	return opts, nil
+	return opts
 }
 
 // address is where the engine is now.

@@ -25,10 +25,7 @@ func TestReplay(t *testing.T) {
 	if len(files) < 4 {
 		t.Fatalf("only %d recorded histories", len(files))
 	}
-	data, failure, err := converters(historyKey())
-	if err != nil {
-		t.Fatal(err)
-	}
+	data, failure := converters(keysOf(t, historyKey()))
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DataConverter: data, FailureConverter: failure})

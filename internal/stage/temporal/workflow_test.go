@@ -81,10 +81,7 @@ func run(t *testing.T, s *script, prepare func(*testsuite.TestWorkflowEnvironmen
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
-	data, failure, err := converters(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data, failure := converters(keysOf(t, make([]byte, 32)))
 	env.SetDataConverter(data)
 	env.SetFailureConverter(failure)
 	env.RegisterWorkflowWithOptions(taskWorkflow, workflow.RegisterOptions{Name: workflowName})
