@@ -123,3 +123,11 @@ type Finding struct {
 	Line int    `json:"line,omitempty"` // of the new file, or of the patch where it can't be read; 0: none
 	Why  string `json:"why"`            // one sentence
 }
+
+// FlagReport is what was found in a patch.
+type FlagReport struct {
+	Findings []Finding   // the worst first; at most as many as are kept
+	More     int         // findings that are not kept
+	Flags    []Flag      // the kinds of all of them, the worst first
+	Verdict  FlagVerdict // the strictest of all of them; allow when there are none
+}

@@ -137,24 +137,22 @@ func TestMemoryIsFlat(t *testing.T) {
 type repeated struct {
 	text string
 	left int
-	rest string
+	at   int // in the text
 }
 
 func (r *repeated) Read(b []byte) (int, error) {
-	if r.rest == "" {
-		if r.left == 0 {
-			return 0, io.EOF
-		}
-		n := min(r.left, 512)
-		r.rest, r.left = strings.Repeat(r.text, n), r.left-n
+	if r.left == 0 {
+		return 0, io.EOF
 	}
-	n := copy(b, r.rest)
-	r.rest = r.rest[n:]
+	n := copy(b, r.text[r.at:])
+	if r.at += n; r.at == len(r.text) {
+		r.at, r.left = 0, r.left-1
+	}
 	return n, nil
 }
 
 func FuzzRead(f *testing.F) {
-	for _, c := range shapes()[:8] {
+	for _, c := range shapes()[1:3] {
 		f.Add(made(f, c.base, c.change, c.options))
 	}
 	f.Add([]byte(modified + "@@ -1 +1 @@\n-a\n+b\n"))
