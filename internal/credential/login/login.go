@@ -162,9 +162,10 @@ func (m *Minter) mint(ctx context.Context, c task.Credential, t *turn) (credenti
 	}
 	defer src.close()
 	now, err := m.have(ctx, c, v, src)
-	if err != nil || m.fresh(now) && t.renewed == nil {
-		return minted(now), err
+	if err == nil && m.fresh(now) && t.renewed == nil {
+		return minted(now), nil
 	}
+	// What can't be read may just be being written: under the lock it is whole.
 	if err := src.lock(ctx); err != nil {
 		return credential.Minted{}, m.failed(c, v, err)
 	}

@@ -110,6 +110,9 @@ func reason(err error) error {
 
 // Read reads a file of the folder.
 func (f *Folder) Read(name string) ([]byte, error) {
+	if is, err := f.root.Lstat(name); err == nil && is.Mode()&fs.ModeSymlink != 0 {
+		return nil, fmt.Errorf("%s is a link", name) // said better than by the opening, which refuses it
+	}
 	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", name, reason(err))
