@@ -29,13 +29,17 @@ func Renew(data, name string) error {
 	if err := checkRoot("key rotate --data"); err != nil {
 		return err
 	}
-	file, ok := renewable()[name]
-	if !ok {
-		return fault(CodeNotFound, "%.64q is no key that is made anew while nothing runs; see `cofferdam key ls`", name)
-	}
 	l, err := NewLayout(data)
 	if err != nil {
 		return err
+	}
+	return l.renew(name)
+}
+
+func (l Layout) renew(name string) error {
+	file, ok := renewable()[name]
+	if !ok {
+		return fault(CodeNotFound, "%.64q is no key that is made anew while nothing runs; see `cofferdam key ls`", name)
 	}
 	if !l.Exists() {
 		return fault(CodeNotFound, "there is no installation in %s; name its folder with --data", l.Data)
