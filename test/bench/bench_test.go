@@ -86,13 +86,18 @@ func TestBench(t *testing.T) {
 		}
 	}
 
+	fmt.Print("\n" + printed(rows) + "\n")
+}
+
+// printed is the table of the rows.
+func printed(rows []row) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, %d cores, %s\n\n", kernel(), runtime.NumCPU(), time.Now().UTC().Format("2006-01-02"))
 	out.WriteString("| what | ours (median) | peer, same run (median) | ratio | bar |\n|---|---|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", r.what, r.ours, r.peer, r.ratio, r.bar)
 	}
-	fmt.Print("\n" + out.String() + "\n")
+	return out.String()
 }
 
 func kernel() string {
