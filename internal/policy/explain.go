@@ -34,15 +34,8 @@ const SplicingTrusts = "spliced: everything that is served behind this name can 
 // Explain gives the effective policy line by line. With a stage, it gives only
 // what is about that stage.
 func Explain(spec task.Spec, layers task.Layers, stage task.StageName) (Plan, []Line, error) {
-	plan, err := Compile(spec, layers)
+	s, plan, err := compile(spec, layers)
 	if err != nil {
-		return Plan{}, nil, err
-	}
-	s, err := read(spec, layers)
-	if err != nil {
-		return Plan{}, nil, err
-	}
-	if _, err := s.plan(); err != nil {
 		return Plan{}, nil, err
 	}
 	lines := append(s.explainForms(), append(s.explainLimits(plan), s.explainModels()...)...)
@@ -50,7 +43,7 @@ func Explain(spec task.Spec, layers task.Layers, stage task.StageName) (Plan, []
 		lines = append(lines, s.explainStage(plan, name)...)
 	}
 	lines = append(lines, s.explainTools(plan)...)
-	lines = append(lines, s.explainFiles(plan)...)
+	lines = append(append(lines, s.explainFiles(plan)...), s.explainFlags(plan)...)
 	lines = append(lines, s.explainCeilings()...)
 	for _, text := range plan.Narrowed {
 		lines = append(lines, Line{Field: "narrowed", Text: text, Layer: task.LayerRepository, Note: "asked for, and not given"})

@@ -11,6 +11,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/policy/tools"
 	"github.com/cofferdam/cofferdam/internal/policy/vercel"
+	"github.com/cofferdam/cofferdam/internal/policy/verdicts"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -29,6 +30,7 @@ type file struct {
 	files    fileRules
 	models   modelList // of the agent
 	tools    *tools.Said
+	flags    *verdicts.Said // of findings in the patch
 	sudo     *bool
 	sudoLine int
 	checkout string // the credential that the checkout of a URL is lent
@@ -144,6 +146,7 @@ func parseOperator(text string) (file, error) {
 	r := &reader{name: "operator policy", layer: task.LayerOperator}
 	return parse(r, text, func(r *reader, f *file) fieldReaders {
 		return fieldReaders{
+			"output":     func(n *yaml.Node, p string) { f.flags = verdicts.Parse(n, p, r.errorf) },
 			"private":    func(n *yaml.Node, p string) { f.private = r.private(n, p) },
 			"ceiling":    func(n *yaml.Node, p string) { f.ceiling = r.ceiling(n, p) },
 			"repository": func(n *yaml.Node, p string) { f.ask = r.mayAsk(n, p) },
@@ -159,15 +162,15 @@ func taskFields(r *reader, f *file) fieldReaders {
 	known := fieldReaders{
 		"limits":   func(n *yaml.Node, p string) { f.limits = r.limits(n, p) },
 		"files":    func(n *yaml.Node, p string) { f.files = r.fileRules(n, p) },
+		"output":   func(n *yaml.Node, p string) { f.flags = verdicts.Parse(n, p, r.errorf) },
 		"sudo":     func(n *yaml.Node, p string) { v := r.flag(n, p); f.sudo, f.sudoLine = &v, n.Line },
 		"examples": func(n *yaml.Node, p string) { f.examples = r.examples(n, p) },
 	}
 	for _, stage := range stages() {
 		known[string(stage)] = func(n *yaml.Node, p string) {
 			known := fieldReaders{
-				"network": func(n *yaml.Node, p string) { r.network(n, p, f, stage) },
-				"time":    func(n *yaml.Node, p string) { f.time[stage] = lasting{r.duration(n, p), n.Line} },
-
+				"network":  func(n *yaml.Node, p string) { r.network(n, p, f, stage) },
+				"time":     func(n *yaml.Node, p string) { f.time[stage] = lasting{r.duration(n, p), n.Line} },
 				"identity": func(n *yaml.Node, p string) { f.identity[stage] = r.identities(n, p) },
 			}
 			if stage == task.Agent {
@@ -287,9 +290,8 @@ func (r *reader) ceiling(n *yaml.Node, path string) ceiling {
 		"unknown":  func(n *yaml.Node, p string) { u := r.unknown(n, p); c.unknown = &u },
 		"answer":   func(n *yaml.Node, p string) { c.adminsOnly = r.oneOf(n, p, "admins", "requester") == "admins" },
 		"identity": func(n *yaml.Node, p string) { c.identity = r.identities(n, p) },
-
-		"splice": func(n *yaml.Node, p string) { c.noSplice = r.oneOf(n, p, "forbid", "allow") == "forbid" },
-		"sudo":   func(n *yaml.Node, p string) { c.noSudo = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+		"splice":   func(n *yaml.Node, p string) { c.noSplice = r.oneOf(n, p, "forbid", "allow") == "forbid" },
+		"sudo":     func(n *yaml.Node, p string) { c.noSudo = r.oneOf(n, p, "forbid", "allow") == "forbid" },
 	}
 	for _, stage := range stages() {
 		known[string(stage)] = func(n *yaml.Node, p string) {

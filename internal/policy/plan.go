@@ -28,6 +28,7 @@ type Plan struct {
 	Files      task.FileRules                     `json:"files,omitzero"`
 	Tools      *task.Tools                        `json:"tools,omitempty"` // of the agent; nil: no layer says anything of them
 	Sudo       bool                               `json:"sudo,omitempty"`
+	Flags      task.FlagRules                     `json:"flags,omitempty"` // of findings in the patch
 	Repository task.RepositoryAsk                 `json:"repository,omitzero"`
 	Narrowed   []string                           `json:"narrowed,omitempty"`
 	Digest     task.Digest                        `json:"-"`
@@ -38,20 +39,25 @@ type Plan struct {
 // task.PolicyCeiling for a request that is more than a higher layer allows,
 // task.InputInvalid for another field of the request.
 func Compile(spec task.Spec, layers task.Layers) (Plan, error) {
+	_, plan, err := compile(spec, layers)
+	return plan, err
+}
+
+func compile(spec task.Spec, layers task.Layers) (*stack, Plan, error) {
 	s, err := read(spec, layers)
 	if err != nil {
-		return Plan{}, err
+		return nil, Plan{}, err
 	}
 	plan, err := s.plan()
 	if err != nil {
-		return Plan{}, err
+		return nil, Plan{}, err
 	}
 	canonical, err := json.Marshal(plan) // map keys are sorted by encoding/json
 	if err != nil {
-		return Plan{}, fmt.Errorf("policy: encode plan: %w", err)
+		return nil, Plan{}, fmt.Errorf("policy: encode plan: %w", err)
 	}
 	plan.Digest = DigestOf(string(canonical))
-	return plan, nil
+	return s, plan, nil
 }
 
 // DigestOf names a text.
@@ -155,6 +161,7 @@ func (s *stack) plan() (Plan, error) {
 	plan.Files = s.mergeFiles()
 	plan.Sudo = s.sudo()
 	plan.Tools = s.tools()
+	plan.Flags = s.flags()
 	for _, stage := range stages() {
 		rules, err := s.rules(stage)
 		if err != nil {

@@ -78,7 +78,7 @@ func TestEmptyPolicyReachesNothing(t *testing.T) {
 
 func TestBadPolicyNamesLineAndField(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"version: 1\nnetz: {}\n", "line 2: netz: unknown field; known here: agent, checkout, examples, files, limits, setup, sudo, verify, version"},
+		{"version: 1\nnetz: {}\n", "line 2: netz: unknown field; known here: agent, checkout, examples, files, limits, output, setup, sudo, verify, version"},
 		{"version: 1\nsetup:\n  network:\n    alow: []\n", "line 4: setup.network.alow: unknown field; known here: allow"},
 		{"version: 2\n", "line 1: version: must be 1"},
 		{"setup: {}\n", "version: is missing"},
