@@ -6,6 +6,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/credential"
 	"github.com/cofferdam/cofferdam/internal/credential/githubapp"
+	"github.com/cofferdam/cofferdam/internal/credential/login"
 	"github.com/cofferdam/cofferdam/internal/credential/oauth"
 	"github.com/cofferdam/cofferdam/internal/credential/provider"
 	"github.com/cofferdam/cofferdam/internal/credential/sts"
@@ -13,6 +14,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/store/minted"
+	"github.com/cofferdam/cofferdam/internal/store/vault"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -30,12 +32,16 @@ func (p *plane) minters() map[string]credential.Minter {
 		Guard:   func() *guard.Guard { return guard.New(p.protected(p.listening), nil) },
 		Private: func(host string, port uint16) bool { return policy.Private(p.policies.operator, host, port) },
 	})}
+	p.logins = login.New(login.Options{Ask: ask, Vault: credential.NewRenewals(p.vault, vault.New(p.store.Base())), Now: time.Now, Log: p.log})
 	return map[string]credential.Minter{
 		task.KindGitHubApp: githubapp.New(ask),
 		task.KindOAuth:     oauth.NewClient(ask),
 		task.KindExchange:  oauth.NewExchange(ask, p.issuer),
 		task.KindAWSWeb:    sts.New(ask, p.issuer),
 		task.KindOIDC:      runTokens{p.issuer},
+
+		task.KindClaudeLogin: p.logins,
+		task.KindCodexLogin:  p.logins,
 	}
 }
 
@@ -51,5 +57,6 @@ func (p *plane) unmint(ctx context.Context) (wait func()) {
 	return func() {
 		cancel()
 		<-done
+		p.logins.Wait() // what a vendor answers yet must be written back
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/boot"
 	"github.com/cofferdam/cofferdam/internal/credential"
+	"github.com/cofferdam/cofferdam/internal/credential/login"
 	"github.com/cofferdam/cofferdam/internal/fleet"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/identity/issuer"
@@ -140,6 +141,7 @@ type plane struct {
 	audit      *audit.Log
 	vault      *credential.Vault
 	leases     *credential.Leases
+	logins     *login.Minter // among the minters of leases
 	inbox      *approval.Inbox
 	blobs      *output.Blobs
 	policies   policies

@@ -38,6 +38,8 @@ func carriers() map[string]carrier {
 		task.KindBasic:  basicCarrier{},
 		task.KindGit:    gitCarrier{},
 		task.KindAWS:    awsCarrier{},
+
+		task.KindCodexLogin: loginCarrier{},
 	}
 }
 

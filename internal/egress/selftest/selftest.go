@@ -230,7 +230,7 @@ func sample(l task.Lease) *http.Request {
 	path, query := "/", ""
 	header := http.Header{}
 	switch l.Carried() {
-	case task.KindHeader:
+	case task.KindHeader, task.KindCodexLogin:
 		header.Set(l.Header, l.Prefix+l.Placeholder)
 	case task.KindQuery:
 		query = l.Settings[task.SettingParameter] + "=" + l.Placeholder
