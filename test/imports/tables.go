@@ -71,6 +71,8 @@ func Rooms() map[string]Room {
 		"internal/identity/issuer":            {Rooms: []string{task, "internal/boot", "internal/identity/pace"}, Foreign: []string{"github.com/go-jose/go-jose/v4"}, Not: []string{"os/exec"}},
 		"internal/attack":                     {Not: []string{"os", "os/exec", "net", "net/http"}},
 		"internal/attack/inside":              {Rooms: []string{"internal/attack"}, Foreign: []string{"golang.org/x/sys"}},
+		"internal/budget":                     {Rooms: []string{task, sandbox, "internal/budget/price"}, Not: []string{"os", "os/exec", "net", "net/http", "database/sql"}},
+		"internal/budget/price":               {Rooms: []string{task}, Not: noIO()},
 		"internal/approval":                   {Rooms: []string{task}, Not: []string{"os", "os/exec", "net", "net/http", "database/sql"}},
 		"internal/store/approvals":            {Rooms: []string{task, "internal/approval", "internal/store/table"}, Foreign: []string{"github.com/uptrace/bun"}},
 		"internal/credential":                 {Rooms: []string{task}, Not: []string{"os/exec", "net", "net/http"}},
@@ -95,6 +97,7 @@ func Rooms() map[string]Room {
 		"internal/server/paced":               {},
 		"internal/server/problem":             {Rooms: []string{"api", task}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
 		"internal/server":                     {Rooms: []string{"api", task, sandbox, stage, "internal/identity", "internal/fleet", "internal/output/glob"}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
+		"internal/server/budgets":             {Rooms: []string{"api", task, "internal/identity", "internal/budget", "internal/server/operation"}},
 		"internal/server/approvals":           {Rooms: []string{"api", task, "internal/identity", "internal/approval", "internal/server/operation", "internal/server/translate"}},
 		"internal/cli":                        {Rooms: []string{"api", "client", "internal/attack", "internal/audit", "internal/supervise"}, Foreign: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "charm.land/lipgloss/v2", "golang.org/x/term", "golang.org/x/sys"}},
 		"internal/supervise":                  {Foreign: []string{"golang.org/x/sys"}},
@@ -108,7 +111,7 @@ func Programs() map[string]Program {
 	return map[string]Program{
 		"cofferdam": {Not: append([]string{
 			"internal/server", "internal/store", "internal/stage", "internal/sandbox", "internal/guest", "internal/egress",
-			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv", "internal/credential", "internal/approval",
+			"internal/policy", "internal/fleet", "internal/worker", "internal/output", "internal/identity", "internal/testenv", "internal/credential", "internal/approval", "internal/budget",
 		}, vendors...)},
 		// It is brought into sandboxes, and knows nothing of ours.
 		"cofferdam-attack": {Not: append([]string{
