@@ -74,6 +74,7 @@ type Task struct {
 	History      []StageRun `json:"history" nullable:"false" doc:"Every run of every stage, in order: all attempts and their rounds; only in the answer about one task."`
 	Leases       []Lease    `json:"leases" nullable:"false" doc:"Credentials lent to its stages; only in the answer about one task."`
 	Approvals    []Approval `json:"approvals" nullable:"false" doc:"What was asked of persons; only in the answer about one task."`
+	Budgets      []Budget   `json:"budgets,omitempty" doc:"What it may use of models, its own first; only in the answer about one task."`
 	Usage        Usage      `json:"usage"`
 	CreatedAt    time.Time  `json:"createdAt"`
 	EndedAt      *time.Time `json:"endedAt,omitempty"`
@@ -146,7 +147,10 @@ type Usage struct {
 	BytesIn       int64   `json:"bytesIn"`
 	BytesOut      int64   `json:"bytesOut"`
 
-	Model ModelUsage `json:"model" doc:"What its agents' models charged for."`
+	Model ModelUsage `json:"model" doc:"What its agents said that models charged for."`
+
+	Models []ModelSpend `json:"models,omitempty" doc:"What models were used for, by name, as their servers said; only in the answer about one task."`
+	USD    float64      `json:"usd,omitempty" doc:"What they cost together by the installation's prices; only in the answer about one task."`
 }
 
 // TaskList is one page of tasks, newest first.
@@ -192,6 +196,8 @@ type EgressRecord struct {
 	Count    int64     `json:"count,omitempty" doc:"It stands for so many alike refusals more."`
 	// Commands is what ran in the sandbox then, as the control plane knows it.
 	Commands []string `json:"commands,omitempty" doc:"The stage, and the calls of the agent's tools that were under way."`
+	// Tokens is of a request that asked a model.
+	Tokens *ModelTokens `json:"tokens,omitempty" doc:"What the model used, once the request is done."`
 }
 
 // EgressList is what the gateway decided for a task's sandboxes.

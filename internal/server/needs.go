@@ -109,6 +109,12 @@ type Workers interface {
 	Doctor(ctx context.Context) []fleet.Report
 }
 
+// Budgets adds to what is told of one task what it used of models, and what it
+// may. Implemented by server/budgets.
+type Budgets interface {
+	Fill(ctx context.Context, t task.Task, out *api.Task) error
+}
+
 // Approvals tells what was asked of persons for a task. Implemented by
 // server/approvals.
 type Approvals interface {
@@ -145,6 +151,7 @@ type Needs struct {
 	Denials     FileDenials
 	Removal     Removal
 
+	Budgets   Budgets          // what models were used for; nil: nobody knows
 	Approvals Approvals        // what was asked of persons; nil: nothing ever is
 	Desks     []operation.Desk // parts that register their own operations
 }

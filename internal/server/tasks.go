@@ -293,6 +293,11 @@ func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error)
 			return nil, err
 		}
 	}
+	if s.need.Budgets != nil {
+		if err := s.need.Budgets.Fill(ctx, t, &out); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.detail(ctx, t, &out); err != nil {
 		return nil, err
 	}

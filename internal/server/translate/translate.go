@@ -75,6 +75,7 @@ func Egress(r task.EgressRecord) api.EgressRecord {
 		Name: r.Name, Address: r.Address, Port: r.Port, Protocol: r.Protocol, SNI: r.SNI, Host: r.HostName,
 		Verdict: r.Verdict, Reason: string(r.Reason), Rule: r.Rule, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
 		Method: r.Method, Path: r.Path, Request: r.Request, Status: r.Status, Lease: r.Lease, Count: r.Count,
+		Tokens: (*api.ModelTokens)(r.Tokens),
 	}
 }
 
