@@ -150,7 +150,7 @@ func (w *Work) Finish(ctx context.Context, in stage.Input, e stage.Ending, left 
 	if err := w.Leases.End(ctx, in.Task, "", why); err != nil {
 		return err
 	}
-	if err := w.Leases.Settle(ctx, in.Task); err != nil {
+	if err := errors.Join(w.Leases.Settle(ctx, in.Task), w.Budgets.Settle(ctx, in.Task)); err != nil {
 		return err
 	}
 	if err := w.Recorder.Record(ctx, in.Task, "task.ended", "task.ended", seenByControl, facts); err != nil {

@@ -237,6 +237,11 @@ func (l *listener) watch(limit, pace time.Duration) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
+				if l.run.Budgets.Waits(ctx, l.run.in.Task) {
+					l.mu.Lock()
+					l.heard = time.Now()
+					l.mu.Unlock()
+				}
 			}
 			l.mu.Lock()
 			if l.ended == nil && len(l.open) == 0 && time.Since(l.heard) > limit {

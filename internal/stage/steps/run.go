@@ -101,6 +101,7 @@ func (r *run) start(ctx context.Context) error {
 func (r *run) finish(ctx context.Context, err error) stage.Outcome {
 	o := outcomeOf(ctx, err)
 	if o.State == task.StageFailed {
+		o.Reason, o.Text = r.Budgets.Outcome(ctx, r.name, r.in.Task, o.Reason, o.Text)
 		r.Logger.Warn("stage failed", "task", r.in.Task, "stage", r.name, "attempt", r.in.Attempt, "reason", o.Reason, "err", err)
 	}
 	if ctx.Err() != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/granted"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/purse"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/sealed"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -58,6 +59,7 @@ type Deps struct {
 	FileFacts  stage.FileFacts
 	Loop       stage.Loop      // nil: a task that asks for it is refused
 	Approvals  stage.Approvals // nil: nobody is asked anything
+	Budgets    purse.Purse
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
