@@ -31,6 +31,9 @@ func digest(b []byte) task.Digest {
 func (r *run) ask(ctx context.Context, t *stage.Turn, request []byte) (Answer, error) {
 	silent := 0
 	for try := 1; ; try++ {
+		if err := r.afford(ctx); err != nil {
+			return Answer{}, err
+		}
 		t.Requests++
 		if err := r.Turns.SetTurn(ctx, r.job.Task, r.job.Attempt, *t); err != nil {
 			return Answer{}, err

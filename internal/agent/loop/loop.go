@@ -51,6 +51,7 @@ type Options struct {
 	Transport func(grant task.Grant, record func(task.EgressRecord) error) (Transport, error)
 	Models    map[string]func(Endpoint) Model // by provider
 
+	Purse Purse // nil: no budget limits what models are asked
 	Now   func() time.Time
 	Sleep func(context.Context, time.Duration) error // nil: wait for so long
 	// Silence is how long a model may send nothing; 0: two minutes.
@@ -118,7 +119,7 @@ type run struct {
 
 // Run works until the model says that it is done.
 func (l *Loop) Run(ctx context.Context, job stage.LoopJob) error {
-	ctx, cancel := context.WithDeadlineCause(ctx, job.Until, errTime)
+	ctx, cancel := l.clocked(ctx, job)
 	defer cancel()
 	r := &run{Loop: l, job: job}
 	err := r.begin(ctx)
