@@ -28,6 +28,7 @@ type command struct {
 	limit  int64 // of its output
 	status guest.Status
 	timer  *time.Timer
+	held   held
 
 	input  *input // nil: it has none
 	files  int64  // open files that each of its processes may have

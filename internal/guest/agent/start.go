@@ -146,6 +146,7 @@ func (a *Agent) spawn(c *command, cmd guest.Command) {
 	}
 	c.pid, c.status.PID = pid, pid
 	if cmd.Timeout > 0 {
+		c.held.expires = time.Now().Add(cmd.Timeout)
 		c.timer = time.AfterFunc(cmd.Timeout, func() { a.timeout(c) })
 	}
 	for _, p := range c.pipes {

@@ -151,6 +151,10 @@ func (a *Agent) signal(r guest.SignalRequest) *guest.Error {
 		}
 		return nil
 	}
+	if s := unix.Signal(r.Signal); s == unix.SIGSTOP || s == unix.SIGCONT {
+		a.hold(c, s == unix.SIGSTOP)
+		return nil
+	}
 	a.tell(c, unix.Signal(r.Signal))
 	return nil
 }
