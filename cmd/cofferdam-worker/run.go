@@ -18,6 +18,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/boot"
 	"github.com/cofferdam/cofferdam/internal/egress/keeper"
 	"github.com/cofferdam/cofferdam/internal/fleet/link"
+	"github.com/cofferdam/cofferdam/internal/sandbox/frozen"
 	"github.com/cofferdam/cofferdam/internal/sandbox/gvisor"
 	"github.com/cofferdam/cofferdam/internal/task"
 	"github.com/cofferdam/cofferdam/internal/worker"
@@ -128,7 +129,11 @@ func open(f flags, log *slog.Logger) (*machine, error) {
 	if m.shelf, err = install.Open(install.Options{Dir: filepath.Join(dir, "agents"), Registry: f.registry, Log: log}); err != nil {
 		return nil, err
 	}
-	config := gvisor.Config{Agents: m.shelf.Dir, Dir: dir, Runsc: f.runsc, Guest: f.guest, Images: imagesDir(f.images, dir), Network: m.keeper, Logger: log, HostPath: os.Getenv("PATH")}
+	kept, err := frozen.Open(filepath.Join(dir, "frozen"))
+	if err != nil {
+		return nil, err
+	}
+	config := gvisor.Config{Kept: kept.Has, Agents: m.shelf.Dir, Dir: dir, Runsc: f.runsc, Guest: f.guest, Images: imagesDir(f.images, dir), Network: m.keeper, Logger: log, HostPath: os.Getenv("PATH")}
 	if m.driver, err = gvisor.New(config); err != nil {
 		return nil, err
 	}
@@ -145,6 +150,7 @@ func open(f flags, log *slog.Logger) (*machine, error) {
 		},
 		Ledger: func() []link.OpenRecord { return mirror(m.driver) },
 		Agents: agents{m.shelf, m.driver},
+		Frozen: kept,
 		Log:    log,
 	})
 	return m, nil

@@ -109,6 +109,7 @@ type Info struct {
 	PID       int         `json:"pid"`              // of the sandbox's kernel (the sentry) on the host
 	Kernel    string      `json:"kernel"`           // what isolates it, such as "gvisor systrap"
 	CreatedAt time.Time   `json:"createdAt"`
+	Frozen    bool        `json:"frozen,omitempty"` // it is kept as evidence: nothing runs in it, and nobody works in it; told by the worker
 	Commands  []Status    `json:"commands,omitempty"`
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/fleet/link"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
+	"github.com/cofferdam/cofferdam/internal/sandbox/frozen"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -39,6 +40,7 @@ type Options struct {
 	Ledger   func() []link.OpenRecord           // open entries of the clean-up ledger; may be nil
 	Checks   func(context.Context) []link.Check // what doctor looks at beside the door's own; may be nil
 	Agents   Agents                             // nil: the machine keeps none
+	Frozen   *frozen.Set                        // nil: none can be kept as evidence
 	Log      *slog.Logger
 }
 
@@ -67,6 +69,8 @@ func New(opts Options) *Door {
 		"GET /agents":                                    d.listAgents,
 		"DELETE /agents/{name}/{version}":                d.removeAgent,
 		"GET /doctor":                                    d.doctor,
+		"POST /sandboxes/{id}/freeze":                    d.freeze,
+		"POST /sandboxes/{id}/release":                   d.release,
 		"GET /sandboxes":                                 d.list,
 		"PUT /sandboxes/{id}":                            d.create,
 		"GET /sandboxes/{id}":                            d.info,
@@ -90,7 +94,7 @@ func New(opts Options) *Door {
 		"POST /sandboxes/{id}/commands/{command}/input":  d.input,
 		"PUT /sandboxes/{id}/commands/{command}/size":    d.resize,
 	} {
-		d.mux.HandleFunc(pattern, d.answering(handle))
+		d.mux.HandleFunc(pattern, d.answering(pattern, handle))
 	}
 	return d
 }
@@ -113,9 +117,12 @@ func (d *Door) Wait(ctx context.Context) {
 var errStreaming = errors.New("answer broke off")
 
 // answering checks ids and turns a handler's error into an answer.
-func (d *Door) answering(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+func (d *Door) answering(pattern string, handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := checkIDs(r)
+		if err == nil {
+			err = d.thawed(pattern, r.PathValue("id"))
+		}
 		if err == nil {
 			err = handle(w, r)
 		}
@@ -248,6 +255,12 @@ func (d *Door) grant(w http.ResponseWriter, r *http.Request) error {
 	has, err := d.hasNetwork(r.Context(), id)
 	if err != nil {
 		return err
+	}
+	if has && d.opts.Frozen.Has(id) {
+		if len(grant.Rules) > 0 {
+			return kept(id)
+		}
+		has = false // It reaches nothing already.
 	}
 	if has { // Without a device there is nothing that a grant could change.
 		err = d.effect(r, func(ctx context.Context) error { return d.opts.Egress.SetGrant(ctx, grant) })

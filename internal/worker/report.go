@@ -33,6 +33,7 @@ func (d *Door) find(ctx context.Context, id string) (sandbox.Info, error) {
 	}
 	for _, info := range infos {
 		if info.ID == id {
+			info.Frozen = d.opts.Frozen.Has(id)
 			return info, nil
 		}
 	}
@@ -54,7 +55,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := link.SandboxList{Sandboxes: make([]sandbox.Info, 0, len(infos))}
 	for _, info := range infos {
-		info.Commands = nil
+		info.Commands, info.Frozen = nil, d.opts.Frozen.Has(info.ID)
 		list.Sandboxes = append(list.Sandboxes, info)
 	}
 	return writeJSON(w, http.StatusOK, list)
@@ -187,7 +188,7 @@ func (d *Door) reconcile(ctx context.Context, now time.Time) error {
 	}
 	alive := map[string]bool{}
 	for _, info := range infos {
-		if !expired(info, now) {
+		if !expired(info, now) || d.opts.Frozen.Has(info.ID) {
 			alive[info.ID] = true
 			continue
 		}
@@ -217,7 +218,8 @@ func expired(info sandbox.Info, now time.Time) bool {
 	return now.After(end)
 }
 
-// DestroyAll destroys every sandbox of this machine.
+// DestroyAll destroys every sandbox of this machine but those that are kept as
+// evidence.
 func (d *Door) DestroyAll(ctx context.Context) error {
 	infos, err := d.opts.Driver.List(ctx)
 	if err != nil {
@@ -225,6 +227,10 @@ func (d *Door) DestroyAll(ctx context.Context) error {
 	}
 	var failed error
 	for _, info := range infos {
+		if d.opts.Frozen.Has(info.ID) {
+			d.opts.Log.Warn("a sandbox that is kept as evidence stays; release it with: cofferdam sandbox rm --evidence", "sandbox", info.ID)
+			continue
+		}
 		if err := d.opts.Driver.Destroy(ctx, info.ID); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("sandbox %s: %w", info.ID, err))
 			continue

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -63,6 +64,7 @@ type Agent struct {
 	inodes   quota.Files // whoever does
 
 	protection protection
+	frozen     atomic.Bool  // for good; see freezeAll
 	effects    files.Memory // on files, that were had
 }
 

@@ -127,6 +127,8 @@ func (a *Agent) receive(f guest.Frame) {
 		if a.parse(f, &p) {
 			go func() { a.answer(f.Epoch, f.Stream, a.protect(p)) }()
 		}
+	case guest.Freeze:
+		go func() { a.answer(f.Epoch, f.Stream, guest.Answer{Error: a.freezeAll()}) }()
 	case guest.Ping:
 		a.answer(f.Epoch, f.Stream, guest.Answer{})
 	case guest.Shutdown:

@@ -83,6 +83,9 @@ func (a *Agent) enter(cmd guest.Command) (c *command, mine bool, refused *guest.
 	if c, ok := a.byID[cmd.ID]; ok {
 		return c, false, nil
 	}
+	if a.frozen.Load() {
+		return nil, false, guest.Errorf(guest.ReasonInvalid, "the sandbox is frozen")
+	}
 	if len(a.active) >= guest.MaxActive {
 		return nil, false, guest.Errorf(guest.ReasonPIDs, "%d commands run already", len(a.active))
 	}
@@ -180,6 +183,9 @@ func (a *Agent) fork(c *command, program string, argv, env []string, streams []i
 	}
 	a.procs.Lock()
 	defer a.procs.Unlock()
+	if a.frozen.Load() {
+		return 0, errFrozen
+	}
 	// The child inherits the agent's own limits: the mark, and the count of
 	// processes, which doesn't bind the agent. Both are set before each fork.
 	a.marks++

@@ -142,6 +142,9 @@ func (a *Agent) signal(r guest.SignalRequest) *guest.Error {
 		return guest.Errorf(guest.ReasonNotFound, "command %q: not found", r.ID)
 	}
 	<-c.ready
+	if a.frozen.Load() {
+		return guest.Errorf(guest.ReasonInvalid, "the sandbox is frozen")
+	}
 	if r.Group || r.PID != 0 {
 		return a.signalPart(c, r)
 	}
@@ -193,6 +196,9 @@ func (a *Agent) endTree(c *command, patience time.Duration) {
 		c.ending--
 		c.drained.Broadcast()
 	}()
+	if a.frozen.Load() {
+		return // Nothing of it ends any more.
+	}
 	if patience > 0 {
 		a.tell(c, unix.SIGTERM, unix.SIGCONT) // A stopped process hears nothing.
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); pause(poll) {
@@ -216,7 +222,7 @@ func (a *Agent) killTree(c *command, d time.Duration) bool {
 			defer a.freeze(c)()
 		}
 		pids := a.members(c)
-		if len(pids) == 0 {
+		if len(pids) == 0 || a.frozen.Load() {
 			return true
 		}
 		if round > 3 && time.Now().After(deadline) {
@@ -240,7 +246,11 @@ func (a *Agent) freeze(c *command) (thaw func()) {
 		for range 3 {
 			_ = unix.Kill(-1, unix.SIGSTOP)
 		}
-		return func() { _ = unix.Kill(-1, unix.SIGCONT) }
+		return func() {
+			if !a.frozen.Load() {
+				_ = unix.Kill(-1, unix.SIGCONT)
+			}
+		}
 	}
 	stopped := map[int]bool{}
 	for fresh, rounds := true, 0; fresh && rounds < 100; rounds++ {
@@ -261,6 +271,9 @@ func (a *Agent) freeze(c *command) (thaw func()) {
 
 // shutdown kills every process but the agent.
 func (a *Agent) shutdown() *guest.Error {
+	if a.frozen.Load() {
+		return guest.Errorf(guest.ReasonInvalid, "the sandbox is frozen")
+	}
 	if a.init {
 		// The first process is spared, and none else.
 		if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -35,6 +35,10 @@ type Config struct {
 	HostRoot string // the host's root folder; empty: /
 	HostPath string // the search path of the host whose parts below /usr and /opt are kept inside; may be empty
 
+	// Kept says that a sandbox is kept as evidence: it is not destroyed when its time
+	// is over. Nil: none is.
+	Kept func(id string) bool
+
 	// Agents finds the folder of an installed agent; a *task.Failure when there is
 	// none. Nil: sandboxes with agents are refused.
 	Agents func(name, version string) (dir string, err error)
@@ -221,7 +225,7 @@ func (d *Driver) Reconcile(ctx context.Context) error {
 	due := map[string]string{}
 	d.mu.Lock()
 	for id, b := range d.boxes {
-		if now.After(b.spec().Expires) {
+		if now.After(b.spec().Expires) && (d.cfg.Kept == nil || !d.cfg.Kept(id)) {
 			due[id] = "expired"
 		}
 	}
