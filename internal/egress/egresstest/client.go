@@ -88,7 +88,13 @@ func NewClient(t testing.TB, inside *os.File) *Client {
 			tcpip.Route{Destination: side.everything, Gateway: tcpip.AddrFromSlice(side.gateway.AsSlice()), NIC: 1})
 	}
 	s.SetRouteTable(routes)
-	t.Cleanup(func() { s.Close(); unix.Close(fd) })
+	t.Cleanup(func() {
+		// Reading must have ended before the descriptor's number can be another
+		// client's: this stack would answer its packets with resets.
+		ep.Attach(nil)
+		s.Close()
+		unix.Close(fd)
+	})
 	return &Client{stack: s}
 }
 
