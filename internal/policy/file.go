@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/cofferdam/cofferdam/internal/policy/access"
 	"github.com/cofferdam/cofferdam/internal/policy/example"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/policy/tools"
@@ -29,6 +30,7 @@ type file struct {
 	identity map[task.StageName][]identity  // present: the layer says for whom the stage has tokens of its run
 	files    fileRules
 	models   modelList // of the agent
+	access   access.Said
 	tools    *tools.Said
 	flags    *verdicts.Said // of findings in the patch
 	sudo     *bool
@@ -151,7 +153,10 @@ func parseOperator(text string) (file, error) {
 			"ceiling":    func(n *yaml.Node, p string) { f.ceiling = r.ceiling(n, p) },
 			"repository": func(n *yaml.Node, p string) { f.ask = r.mayAsk(n, p) },
 			"defaults": func(n *yaml.Node, p string) {
-				r.fields(n, p, fieldReaders{"limits": func(n *yaml.Node, p string) { f.defaults = r.limits(n, p) }})
+				r.fields(n, p, fieldReaders{
+					"limits": func(n *yaml.Node, p string) { f.defaults = r.limits(n, p) },
+					"access": func(n *yaml.Node, p string) { f.access = access.Parse(n, p, r.errorf) },
+				})
 			},
 		}
 	})
@@ -175,6 +180,7 @@ func taskFields(r *reader, f *file) fieldReaders {
 			}
 			if stage == task.Agent {
 				known["models"] = func(n *yaml.Node, p string) { f.models = modelList{r.models(n, p), n.Line} }
+				known["access"] = func(n *yaml.Node, p string) { f.access = access.Parse(n, p, r.errorf) }
 				known["tools"] = func(n *yaml.Node, p string) { f.tools = tools.Parse(n, p, r.errorf) }
 			}
 			if stage == task.Checkout {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/access"
 	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -62,7 +63,7 @@ func (s *stack) needed(stage task.StageName) ([]lined, error) {
 	switch stage {
 	case task.Checkout:
 		if s.spec.Repo.URL != "" {
-			rule, err := repoRule(s.spec.Repo.URL, cmp.Or(s.spec.Repo.Credential, s.task.checkout, s.project.checkout))
+			rule, err := access.RepoRule(s.spec.Repo.URL, cmp.Or(s.spec.Repo.Credential, s.task.checkout, s.project.checkout))
 			return []lined{{Rule: rule}}, err
 		}
 	case task.Agent:
@@ -70,7 +71,7 @@ func (s *stack) needed(stage task.StageName) ([]lined, error) {
 		if agent.Name == "" {
 			agent = s.ask.Agent
 		}
-		if rule, ok, err := modelRule(agent); ok || err != nil {
+		if rule, ok, err := access.ModelRule(agent); ok || err != nil {
 			return []lined{{Rule: rule}}, err
 		}
 	}

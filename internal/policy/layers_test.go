@@ -390,7 +390,7 @@ func TestOperatorFile(t *testing.T) {
 		"ceiling: {files: {widen: ['..']}}":                            "without \"..\"",
 		"ceiling: {export: {}}":                                        "unknown field",
 		"agent: {}":                                                    "unknown field",
-		"defaults: {network: {}}":                                      "unknown field; known here: limits",
+		"defaults: {network: {}}":                                      "unknown field; known here: access, limits",
 		"repository: {commands: sometimes}":                            "must be true or false",
 	} {
 		wantFailure(t, CheckOperator("version: 1\n"+text+"\n"), task.InputPolicy, "operator policy line 2", want)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cofferdam/cofferdam/internal/policy/access"
 	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/policy/models"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -95,25 +96,43 @@ func (s *stack) limitModels(rules []lined) {
 
 // vendors are where models are asked.
 func (s *stack) vendors() []task.Rule {
-	urls := []string{s.spec.Agent.ModelURL}
+	urls := []string{s.spec.Agent.ModelURL, s.model.URL}
 	for _, p := range task.Providers() {
 		urls = append(urls, p.URL)
 	}
 	var rules []task.Rule
 	for _, u := range urls {
-		if host, port, err := endpoint("agent.modelURL", u); err == nil {
+		if host, port, err := access.Endpoint("agent.modelURL", u); err == nil {
 			rules = append(rules, task.Rule{Host: host, Ports: []uint16{port}})
 		}
 	}
 	return rules
 }
 
-// explainModels tells which models may be asked.
-func (s *stack) explainModels() []Line {
+// resolve says how the agent asks its models.
+func (s *stack) resolve() error {
+	said, by := access.Sum(s.task.access, s.project.access, s.operator.access)
+	if by >= 0 {
+		s.origins["agent.access"] = origin{[]string{task.LayerTask, task.LayerProject, task.LayerOperator}[by], said.Line}
+	}
+	agent := &s.spec.Agent
+	if agent.Name == "" {
+		agent = &s.ask.Agent
+	}
+	var err error
+	*agent, s.model, err = access.Resolve(*agent, said, s.keys)
+	return err
+}
+
+// explainModels tells how models are asked, and which may be.
+func (s *stack) explainModels() (lines []Line) {
+	if s.model != (task.ModelAccess{}) {
+		lines = append(lines, s.said("agent.access", access.Text(s.model)))
+	}
 	if s.allowed == nil {
-		return nil
+		return lines
 	}
 	l := s.said("agent.models", strings.Join(s.allowed, ", "))
 	l.Note = "the bodies of requests to vendors of models are looked at; what can't be told is refused"
-	return []Line{l}
+	return append(lines, l)
 }

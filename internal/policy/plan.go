@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +29,7 @@ type Plan struct {
 	Flags      task.FlagRules                     `json:"flags,omitempty"` // of findings in the patch
 	Repository task.RepositoryAsk                 `json:"repository,omitzero"`
 	Narrowed   []string                           `json:"narrowed,omitempty"`
+	Model      task.ModelAccess                   `json:"-"` // what it comes to is in the rules
 	Digest     task.Digest                        `json:"-"`
 }
 
@@ -89,6 +88,8 @@ type stack struct {
 	narrowed                            []string
 	origins                             map[string]origin
 	allowed                             []string // models; nil: any
+	keys                                task.ModelKeys
+	model                               task.ModelAccess
 }
 
 // origin is where a value of the plan was said.
@@ -98,7 +99,7 @@ type origin struct {
 }
 
 func read(spec task.Spec, layers task.Layers) (*stack, error) {
-	s := &stack{spec: spec, origins: map[string]origin{}}
+	s := &stack{spec: spec, keys: layers.Models, origins: map[string]origin{}}
 	var err error
 	if s.operator, err = parseOperator(layers.Operator); err != nil {
 		return nil, err
@@ -151,11 +152,14 @@ func (s *stack) narrow(line int, field, format string, args ...any) {
 
 func (s *stack) plan() (Plan, error) {
 	s.ask = s.asked()
+	if err := s.resolve(); err != nil {
+		return Plan{}, err
+	}
 	s.allowed = s.modelsAllowed()
 	if err := s.askedModels(s.allowed); err != nil && len(s.problems) == 0 {
 		return Plan{}, err
 	}
-	plan := Plan{Rules: map[task.StageName][]task.Rule{}, Repository: s.ask}
+	plan := Plan{Rules: map[task.StageName][]task.Rule{}, Repository: s.ask, Model: s.model}
 	plan.Limits = s.limits()
 	plan.Timeout = s.times()
 	plan.Files = s.mergeFiles()
@@ -328,67 +332,4 @@ func (s *stack) open(rule task.Rule) []task.Rule {
 		opened = slices.Insert(opened, 0, rule)
 	}
 	return opened
-}
-
-// repoRule lets the checkout stage reach the host the requester named as the
-// repository, and nothing else. With a credential the connection is looked into.
-func repoRule(raw, credential string) (task.Rule, error) {
-	host, port, err := endpoint("repo.url", raw)
-	if err != nil {
-		return task.Rule{}, err
-	}
-	rule := task.Rule{ID: "repo.url", Host: host, Ports: []uint16{port}, Layer: task.LayerTask}
-	if credential != "" {
-		if !credentialName.MatchString(credential) {
-			return task.Rule{}, task.Fail(task.InputInvalid, "repo.credential: is not the name of a credential", nil)
-		}
-		rule.Protocol, rule.Credential = task.ProtocolHTTP, credential
-	}
-	return rule, nil
-}
-
-// modelRule lets the agent ask its models with the credential for them.
-func modelRule(agent task.AgentSpec) (rule task.Rule, ok bool, err error) {
-	provider, ok := agent.ProviderOf()
-	if !ok {
-		return task.Rule{}, false, nil
-	}
-	host, port, err := endpoint("agent.modelURL", provider.URL)
-	if err != nil {
-		return task.Rule{}, false, err
-	}
-	if name := agent.CredentialName(); !credentialName.MatchString(name) {
-		return task.Rule{}, false, task.Fail(task.InputInvalid, "agent.credential: is not the name of a credential", nil)
-	}
-	return task.Rule{
-		ID: "agent.model", Host: host, Ports: []uint16{port}, Protocol: task.ProtocolHTTP,
-		Credential: agent.CredentialName(), Layer: task.LayerTask,
-	}, true, nil
-}
-
-// endpoint is the host and port of an https URL.
-func endpoint(field, raw string) (host string, port uint16, err error) {
-	bad := func(text string) (string, uint16, error) {
-		return "", 0, task.Fail(task.InputInvalid, field+": "+text, nil)
-	}
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil:
-		return bad("is not a URL")
-	case u.Scheme != "https" && field == "repo.url":
-		return bad("must be an https URL; push a local path with --repo PATH instead")
-	case u.Scheme != "https":
-		return bad("must be an https URL")
-	case u.User != nil:
-		return bad("must not carry a user or password")
-	case u.Hostname() == "" || strings.Contains(u.Hostname(), "*"):
-		return bad("has no host")
-	}
-	number := uint64(443)
-	if p := u.Port(); p != "" {
-		if number, err = strconv.ParseUint(p, 10, 16); err != nil || number == 0 {
-			return bad("has a port that is none")
-		}
-	}
-	return match.RuleHost(u.Hostname()), uint16(number), nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/net/publicsuffix"
 
+	"github.com/cofferdam/cofferdam/internal/policy/access"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -194,11 +195,8 @@ func (r *reader) paths(n *yaml.Node, path string) []string {
 	return paths
 }
 
-// credentialName is what names in the vault look like.
-var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-
 func (r *reader) credential(n *yaml.Node, path string) string {
-	if n.Kind != yaml.ScalarNode || !credentialName.MatchString(n.Value) {
+	if n.Kind != yaml.ScalarNode || !access.IsName(n.Value) {
 		r.errorf(n, path, "%q is not the name of a credential; `cofferdam credential ls` shows yours", n.Value)
 		return ""
 	}

@@ -11,6 +11,7 @@ type AgentSpec struct {
 	Model      string   `json:"model,omitempty"`      // as the provider names it; empty: the agent's own default
 	ModelURL   string   `json:"modelURL,omitempty"`   // https URL in place of the provider's
 	Credential string   `json:"credential,omitempty"` // name in the vault; empty: the provider's name
+	Mode       string   `json:"mode,omitempty"`       // how it asks its models: "direct", "gateway" or "auto"; empty: what policy says
 	MaxTurns   int      `json:"maxTurns,omitempty"`   // of "loop"; 0: 50
 }
 

@@ -19,6 +19,8 @@ type Layers struct {
 	Project    string `json:"project,omitempty"`    // of the project that Spec.Project names
 	Repository string `json:"repository,omitempty"` // .cofferdam/task.yaml of the checked-out commit; known after checkout
 
+	Models ModelKeys `json:"models,omitzero"` // of the requester; zero: there is no login
+
 	// Narrowed says, a line each, what the repository asked for and was not given.
 	// What it quotes comes from the repository and is shown escaped.
 	Narrowed []string `json:"narrowed,omitempty"`

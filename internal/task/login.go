@@ -39,3 +39,32 @@ func SubscriptionOf(kind string) (Subscription, bool) {
 	}
 	return Subscription{}, false
 }
+
+// The modes in which agents ask their models.
+const (
+	ModelDirect  = "direct"  // the vendor itself, with its key or with a login
+	ModelGateway = "gateway" // a gateway of models, with its key alone
+	ModelAuto    = "auto"    // the gateway where one is named, else direct
+)
+
+// ModelAccess is by which authority an agent asks its models. The zero
+// ModelAccess is of an agent that asks none.
+type ModelAccess struct {
+	Mode       string `json:"mode"` // ModelDirect or ModelGateway
+	Credential string `json:"credential"`
+	Kind       string `json:"kind,omitempty"` // of a login; empty: a key
+	URL        string `json:"url"`            // where the models are asked
+}
+
+// ModelLogin is a credential of the vault that is a login.
+type ModelLogin struct {
+	Credential string `json:"credential"`
+	Kind       string `json:"kind"`
+}
+
+// ModelKeys are what of the vault decides how tasks of a user ask models. It is
+// looked at once, when the task is asked for.
+type ModelKeys struct {
+	Keys   []string     `json:"keys,omitempty"`   // providers that there is a key of, by name
+	Logins []ModelLogin `json:"logins,omitempty"` // the user's own before those that are shared
+}
