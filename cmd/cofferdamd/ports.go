@@ -6,6 +6,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/identity/issuer"
 	"github.com/cofferdam/cofferdam/internal/policy"
+	policytools "github.com/cofferdam/cofferdam/internal/policy/tools"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/store"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -41,8 +42,12 @@ func (p *policies) Compile(spec task.Spec, layers task.Layers) (stage.Plan, erro
 	if len(plan.Identity) > 0 && p.issuer.URL() == "" {
 		return stage.Plan{}, issuer.NotConfigured(task.InputPolicy, "identity: ")
 	}
+	var tools stage.ToolPolicy
+	if plan.Tools != nil {
+		tools = &policytools.Policy{Tools: *plan.Tools}
+	}
 	return stage.Plan{
-		Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Identity: plan.Identity, Timeout: plan.Timeout, Files: plan.Files, Sudo: plan.Sudo,
+		Tools: tools, Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Identity: plan.Identity, Timeout: plan.Timeout, Files: plan.Files, Flags: plan.Flags, Sudo: plan.Sudo,
 		Repository: plan.Repository, Narrowed: plan.Narrowed,
 	}, nil
 }

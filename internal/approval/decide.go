@@ -139,6 +139,9 @@ func (x *Inbox) Withdraw(ctx context.Context, id, user string, admin bool) (cut 
 		return false, err
 	}
 	x.wake()
+	if s.Kind == task.AskTool {
+		return true, nil // nothing passes under it; what was begun is not undone
+	}
 	return x.retract(ctx, s.Task, where, task.RuleAsked+s.ID), nil
 }
 
@@ -148,6 +151,8 @@ func (x *Inbox) withdrawOnce(ctx context.Context, id, user string, admin bool, n
 		return false, err
 	}
 	switch {
+	case a.Kind == task.AskTool && a.UsedBy != "":
+		return false, task.Fail(task.InputConflict, "approval "+a.ID+" was used already; what was begun is not undone", nil)
 	case a.State == task.AskedWithdrawn:
 	case a.State != task.AskedAllowed || a.Decision != "":
 		return false, task.Fail(task.InputConflict, "approval "+a.ID+" is no answer for one use that was allowed; withdraw its decision", nil)
@@ -165,6 +170,9 @@ func (x *Inbox) withdrawOnce(ctx context.Context, id, user string, admin bool, n
 		return false, err
 	}
 	x.wake()
+	if a.Kind == task.AskTool {
+		return true, nil
+	}
 	return x.retract(ctx, a.Task, []string{a.Sandbox}, task.RuleAsked+a.ID), nil
 }
 

@@ -196,8 +196,9 @@ func (x *Inbox) look(ctx context.Context, q task.Question, id string) (found, er
 	if err != nil {
 		return found{}, err
 	}
-	if s, ok := best(list, q, now); ok && q.Kind != task.AskAction {
-		return found{standing: s}, nil
+	stands, ok := best(list, q, now)
+	if ok && q.Kind == task.AskEgress {
+		return found{standing: stands}, nil
 	}
 	want := task.Approval{
 		ID: newID("ap-"), Kind: q.Kind, Task: q.Task, Project: q.Project, Stage: q.Stage, Attempt: q.Attempt, Sandbox: q.Sandbox,
@@ -210,6 +211,11 @@ func (x *Inbox) look(ctx context.Context, q task.Question, id string) (found, er
 	}
 	if a.ID == want.ID {
 		x.hurry()
+	}
+	if ok && q.Kind == task.AskTool {
+		if a, err = x.byDecision(ctx, a, stands, now); err != nil {
+			return found{}, err
+		}
 	}
 	return found{entry: a}, x.tell(ctx, a)
 }
@@ -232,6 +238,10 @@ func (x *Inbox) read(ctx context.Context, q task.Question, use string, f found) 
 	}
 	if err := x.tell(ctx, a); err != nil {
 		return Answer{}, false, err
+	}
+	if q.Kind == task.AskTool {
+		got, err := x.readTool(ctx, q, use, a)
+		return got, false, err
 	}
 	refused := Answer{Reason: reasonOf(a.State), Approval: a}
 	switch {

@@ -35,6 +35,7 @@ type HarnessRun struct {
 	Placeholder string        // stands for the key of the model's server; empty: none is lent
 	Session     string        // to go on with, from HarnessEnd; empty: begin a new one
 	Silence     time.Duration // how long the model's server may say nothing
+	Asks        bool          // it must ask before it uses tools: its reader is a HarnessAsker
 }
 
 // HarnessStart is the command that runs it.

@@ -34,6 +34,7 @@ type LoopJob struct {
 	Grant   task.Grant // what the loop itself may reach; the sandbox has a grant of its own
 	Env     []string   // KEY=VALUE, of each command
 	Hands   Hands
+	Gate    ToolGate  // of its tools; nil: all are allowed
 	Log     io.Writer // the stage's log; the same bytes come again in a repeated run
 }
 

@@ -142,8 +142,11 @@ type Plan struct {
 	Identity map[task.StageName][]task.Identity // for whom the stage has tokens of its run
 	Timeout  map[task.StageName]time.Duration
 	Files    task.FileRules // of the agent stage
+	Flags    task.FlagRules // of findings in the patch
 	Sudo     bool           // the workload may become root inside its sandbox
+	Tools    ToolPolicy     // of the agent; nil: no layer says anything of tools, and all are allowed
 
+	Verifying  task.Verifying
 	Repository task.RepositoryAsk // what the repository's layer may say, and says, in place of what the request leaves out
 	Narrowed   []string           // what the repository's layer asked for and is not given, a line each
 }

@@ -22,6 +22,10 @@ func (d *decisions) Rules(_ context.Context, _, _ string, name task.StageName, _
 	return d.rules, nil
 }
 
+func (d *decisions) Tool(context.Context, task.Question) (task.ToolAnswer, error) {
+	return task.ToolAnswer{}, nil
+}
+
 func (d *decisions) Abandon(_ context.Context, _, sandbox string) error {
 	d.abandoned = append(d.abandoned, sandbox)
 	return nil

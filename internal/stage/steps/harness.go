@@ -13,6 +13,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/toolgate"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -52,7 +53,7 @@ func (w *Work) harness(ctx context.Context, r *run) error {
 // harnessRun runs the nth command of the harness, or reads it again.
 func (r *run) harnessRun(ctx context.Context, h stage.Harness, n int, session string) (stage.HarnessEnd, error) {
 	silence := min(maxSilence, r.plan.CommandTime(task.Agent)/(2*patience))
-	job := stage.HarnessRun{Prompt: r.task.Spec.Prompt, Placeholder: r.placeholder(r.task.Spec.Agent.CredentialName()), Session: session, Silence: silence}
+	job := stage.HarnessRun{Prompt: r.task.Spec.Prompt, Placeholder: r.placeholder(r.task.Spec.Agent.CredentialName()), Session: session, Silence: silence, Asks: r.plan.Tools != nil}
 	start, err := h.Start(job)
 	if err != nil {
 		return stage.HarnessEnd{}, err
@@ -75,7 +76,11 @@ func (r *run) harnessRun(ctx context.Context, h stage.Harness, n int, session st
 		return stage.HarnessEnd{}, err
 	}
 	l := &listener{run: r, ctx: ctx, command: id, open: map[string]bool{}, heard: time.Now()}
-	l.reader = h.Read(job, l.event)
+	var stop func()
+	if l.reader, stop, err = toolgate.Ask(ctx, h.Read(job, l.event), r.gate(), id, l.told, l.heed); err != nil {
+		return stage.HarnessEnd{}, err
+	}
+	defer stop()
 	unwatch := l.watch(patience*silence, silence/10)
 	hush := l.speak(start.Stdin)
 	res, err := r.shown(ctx, c, 0, l)
@@ -223,6 +228,25 @@ func (l *listener) event(e task.AgentEvent) {
 	}
 }
 
+// told keeps what became of a question of the harness's.
+func (l *listener) told(key string, e task.AgentEvent) error {
+	e.Time = l.run.Now()
+	return l.run.Facts.AddAgentEvent(l.ctx, l.run.in.Task, fmt.Sprintf("%d/%s", l.run.in.Attempt, key), e)
+}
+
+// heed has what was answered said.
+func (l *listener) heed() {
+	l.mu.Lock()
+	l.heard = time.Now()
+	l.mu.Unlock()
+	l.answer()
+}
+
+// gate is where the agent's uses of tools are stopped; nil: they are not.
+func (r *run) gate() stage.ToolGate {
+	return toolgate.New(r.plan.Tools, r.Approvals, r.task, r.row, r.row.StartedAt.Add(r.plan.CommandTime(task.Agent)), r.Now)
+}
+
 // watch ends the command when nothing was heard for limit and no call is open:
 // then the model is what it waits for; or when its reader says that it is
 // hopeless. The function it returns ends the watch.
@@ -243,8 +267,9 @@ func (l *listener) watch(limit, pace time.Duration) (stop func()) {
 					l.mu.Unlock()
 				}
 			}
+			asks := toolgate.Waiting(l.reader)
 			l.mu.Lock()
-			if l.ended == nil && len(l.open) == 0 && time.Since(l.heard) > limit {
+			if l.ended == nil && !asks && len(l.open) == 0 && time.Since(l.heard) > limit {
 				l.ended = task.Fail(task.ModelSilent, "the model's server said nothing in time, and the agent was ended", nil)
 			}
 			ended := l.ended != nil

@@ -18,6 +18,9 @@ func (fakeHarnesses) Find(spec task.AgentSpec) (stage.Harness, error) {
 	if spec.Name == "spoken" {
 		return spokenHarness{fakeHarness{spec}}, nil
 	}
+	if spec.Name == "asking" {
+		return askingHarness{spokenHarness{fakeHarness{spec}}}, nil
+	}
 	if spec.Name != "fake" {
 		return nil, task.Fail(task.InputInvalid, "agent.name: not known", nil)
 	}

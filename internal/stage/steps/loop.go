@@ -33,7 +33,7 @@ func (w *Work) loop(ctx context.Context, r *run) error {
 	err = w.Loop.Run(ctx, stage.LoopJob{
 		Task: r.in.Task, Attempt: r.in.Attempt, Agent: r.task.Spec.Agent, Prompt: r.task.Spec.Prompt, Repo: repo, Commit: r.task.Commit,
 		Until: r.row.StartedAt.Add(r.plan.CommandTime(task.Agent)), Grant: own, Env: append(r.taskEnv(), r.leaseEnv()...),
-		Hands: hands{r}, Log: r.log,
+		Hands: hands{r}, Gate: r.gate(), Log: r.log,
 	})
 	r.row.ExitCode = nil
 	return err

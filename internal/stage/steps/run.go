@@ -26,11 +26,13 @@ type run struct {
 
 	log      *stageLog
 	commands []string    // started in the stage's sandbox, to be ended with the stage
+	ran      []string    // the same, in sandboxes of the stage that are gone
 	granted  []task.Rule // what the sandbox could reach in this stage
 	lent     []task.Lent // the credentials lent to what was granted last
 	gave     bool
 	traffic  *traffic // nil: nothing was granted
 
+	trialName string // of the run of the verify command that is under way
 	protected bool   // the file rules apply to the stage's sandbox
 	notes     string // what people should know of the stage, also when it succeeded
 }
@@ -144,7 +146,7 @@ func (r *run) conclude(ctx context.Context, o stage.Outcome) error {
 	key := fmt.Sprintf("stage.ended/%d/%s/%d", r.in.Attempt, r.name, r.in.Round)
 	err := r.Recorder.Record(ctx, r.in.Task, key, "stage.ended", seenByControl, fact.StageEnded{
 		Task: r.in.Task, Attempt: r.in.Attempt, Round: r.in.Round, Stage: r.name, Sandbox: r.row.Sandbox,
-		State: o.State, Reason: o.Reason, ExitCode: o.ExitCode, Commands: r.commands,
+		State: o.State, Reason: o.Reason, ExitCode: o.ExitCode, Commands: append(r.ran, r.commands...),
 		Rules: r.granted, PolicyDigest: r.plan.Digest,
 	})
 	if err != nil {
@@ -162,6 +164,9 @@ func (r *run) settle(ctx context.Context) error {
 		}
 	}
 	r.endTraffic()
+	if !r.gave && r.name == task.Agent && r.plan.Tools != nil {
+		errs = append(errs, r.abandon(ctx))
+	}
 	if r.gave {
 		errs = append(errs, r.Leases.End(ctx, r.in.Task, r.row.Sandbox, task.EndedStage), r.abandon(ctx))
 		errs = append(errs, r.SetGrant(ctx, task.Grant{Task: r.in.Task, Sandbox: r.row.Sandbox, PolicyDigest: r.plan.Digest}, nil))

@@ -18,9 +18,10 @@ const askAgain = 50 * time.Millisecond
 
 // mouth is what a listener says to its command. The listener's mu guards it.
 type mouth struct {
-	words []byte // to be said, from offset said on
-	said  int64  // bytes that were taken
-	done  bool   // nothing follows the words
+	turn  sync.Mutex // held while words are taken over, so that they stay in order
+	words []byte     // to be said, from offset said on
+	said  int64      // bytes that were taken
+	done  bool       // nothing follows the words
 	over  chan struct{}
 	news  chan struct{} // holds one when there is something to say
 }
@@ -52,6 +53,8 @@ func (l *listener) answer() {
 	if !ok || l.mouth.news == nil {
 		return
 	}
+	l.mouth.turn.Lock()
+	defer l.mouth.turn.Unlock()
 	words, done := s.Say(), s.Done()
 	l.mu.Lock()
 	l.mouth.words = append(l.mouth.words, words...)

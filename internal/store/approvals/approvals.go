@@ -262,14 +262,18 @@ func (s Rows) Use(ctx context.Context, id, by string) (bool, error) {
 		if err := tx.NewSelect().Model(&r).Where("id = ?", id).Scan(ctx); err != nil {
 			return err
 		}
-		if r.State != string(task.AskedAllowed) || r.Decision != "" {
+		q, err := table.From[question](r.Question)
+		if err != nil {
+			return err
+		}
+		if r.State != string(task.AskedAllowed) || r.Decision != "" && q.Kind != task.AskTool {
 			return nil
 		}
 		if took = r.UsedBy == by; took || r.UsedBy != "" {
 			return nil
 		}
 		r.UsedBy, took = by, true
-		_, err := tx.NewUpdate().Model(&r).Column("used_by").WherePK().Exec(ctx)
+		_, err = tx.NewUpdate().Model(&r).Column("used_by").WherePK().Exec(ctx)
 		return err
 	})
 	return took, s.base.Failure("use approval", err)
