@@ -248,7 +248,7 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	loan, reason := x.gate.Lend(r.Context(), c.way.gateway.options.Lender, e.pass)
 	if reason != task.ReasonNone {
 		e.reason = reason
-		c.writeProblem(w, refusal.Problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path})
+		c.writeProblem(w, refusal.Problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path, Hint: loan.Why()})
 		return
 	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") {

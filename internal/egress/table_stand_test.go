@@ -20,6 +20,9 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
+// whyRefused is what may be told inside of a refusal.
+const whyRefused = "Who mints the credential deploy refuses (401)."
+
 // controlPlane lends over HTTP, and can refuse or be away.
 type controlPlane struct {
 	value string
@@ -34,6 +37,12 @@ func (p *controlPlane) say(mode string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mode = mode
+}
+
+func (p *controlPlane) refuses() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mode == "refuses"
 }
 
 // later has time go by, for the lender.
@@ -63,7 +72,7 @@ func (p *controlPlane) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	case "refuses":
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprintf(w, `{"code":%q}`, task.PolicyCredential)
+		fmt.Fprintf(w, `{"code":%q,"detail":%q}`, task.PolicyCredential, whyRefused)
 	default:
 		if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
 			c.Close()
@@ -228,6 +237,9 @@ func (s *stand) refusal(what string, c *http.Client, r *http.Request, status int
 	res, body := s.do(c, r)
 	if res.StatusCode != status || code(s.t, body) != reason {
 		s.t.Errorf("%s: %d %s, want %d %s", what, res.StatusCode, body, status, reason)
+	}
+	if s.plane.refuses() && reason == task.PolicyCredential && !strings.Contains(body, whyRefused) {
+		s.t.Errorf("%s: the inside was not told why: %s", what, body)
 	}
 	if s.holdsReal(body) || s.holdsReal(fmt.Sprint(res.Header)) {
 		s.t.Errorf("%s: the inside was told the value: %s", what, body)

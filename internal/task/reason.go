@@ -58,6 +58,7 @@ const (
 	PolicyCredential   Reason = "policy.credential"    //nolint:gosec // G101: a reason code: a credential that is not lent to this use, or another one in its place
 	PolicyModel        Reason = "policy.model"         // a model that is not among those allowed
 	PolicyFiles        Reason = "policy.files"         // a path of the workspace that may not be written or read
+	PolicyOutput       Reason = "policy.output"        // what the task left has something that the policy refuses
 	PolicyCeiling      Reason = "policy.ceiling"       // the request asks for more than a higher layer allows
 	EgressUnresolved   Reason = "egress.unresolved"    // allowed, but the name has no address outside
 	EgressUnreachable  Reason = "egress.unreachable"   // allowed, but the upstream did not answer
@@ -131,6 +132,9 @@ type Failure struct {
 	Reason Reason
 	Text   string
 	Err    error // the cause, for our own log; never shown inside a sandbox
+	// Inside is what a program inside may be told of a credential that can't be
+	// had, in words of ours alone; empty: nothing but the reason.
+	Inside string
 }
 
 // Fail returns a Failure. cause may be nil.

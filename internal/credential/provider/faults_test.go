@@ -295,6 +295,9 @@ func TestFaultsOfProviders(t *testing.T) {
 				if _, again := w.value(l); reason(again) != c.want || w.site.asked != before {
 					t.Errorf("%s, %s: then %v, asked %d times more", c.name, kind, again, w.site.asked-before)
 				}
+				if f, ok := errors.AsType[*task.Failure](err); !ok || !inside(f.Inside, w.site.URL) {
+					t.Errorf("%s, %s: inside is told %q", c.name, kind, f.Inside)
+				}
 				if strings.Contains(err.Error(), "REALVALUE") {
 					t.Errorf("%s, %s: the error has the key: %v", c.name, kind, err)
 				}

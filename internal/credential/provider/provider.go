@@ -200,7 +200,7 @@ func (a *Answer) unreached(err error) error {
 }
 
 func (a *Answer) failed(what string, cause error) error {
-	return task.Fail(task.InfraCredential, fmt.Sprintf("credential %q: %s %s", a.of.Credential, a.host, what), cause)
+	return a.fail(task.InfraCredential, what, "", cause)
 }
 
 // retryAfter is what Retry-After says (RFC 9110 §10.2.3); zero: nothing.
@@ -232,11 +232,18 @@ func (a *Answer) OK() bool { return a.Status >= 200 && a.Status < 300 }
 // Refused is the failure for an answer that refuses. why is what the provider
 // said.
 func (a *Answer) Refused(why string) error {
-	text := fmt.Sprintf("credential %q: %s refuses (%d)", a.of.Credential, a.host, a.Status)
-	if why = a.safe(why); why != "" {
-		text += ": " + why
+	return a.fail(task.PolicyCredential, fmt.Sprintf("refuses (%d)", a.Status), a.safe(why), nil)
+}
+
+// fail is a failure in words of ours, and what the provider said, which nobody
+// inside is told.
+func (a *Answer) fail(reason task.Reason, what, said string, cause error) error {
+	f := task.Fail(reason, fmt.Sprintf("credential %q: %s %s", a.of.Credential, a.host, what), cause)
+	f.Inside = fmt.Sprintf("Who mints the credential %s %s.", a.of.Credential, what)
+	if said != "" {
+		f.Text += ": " + said
 	}
-	return task.Fail(task.PolicyCredential, text, nil)
+	return f
 }
 
 // Garbage is the failure for an answer that can't be used. what is text of ours.
@@ -247,7 +254,7 @@ func (a *Answer) Garbage(what string) error {
 // Wide is the failure for a value that allows more than was asked for. what is
 // what the provider said.
 func (a *Answer) Wide(what string) error {
-	return task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q: %s gave more than was asked for, which was given back: %s", a.of.Credential, a.host, a.safe(what)), nil)
+	return a.fail(task.PolicyCredential, "gave more than was asked for, which was given back", a.safe(what), nil)
 }
 
 // Until is when a value is over that its provider says ends at a time of its own

@@ -60,13 +60,17 @@ func refusedBy(err error) error {
 	if !ok {
 		return err
 	}
+	var f *task.Failure
 	switch r.Reason {
 	case task.PolicyCredential:
-		return task.Fail(task.PolicyCredential, "the lease is not lent, or no longer: it was revoked, its stage ended, or who mints its value refuses", nil)
+		f = task.Fail(task.PolicyCredential, "the lease is not lent, or no longer: it was revoked, its stage ended, or who mints its value refuses", nil)
 	case task.InfraCredential:
-		return task.Fail(task.InfraCredential, "who mints the credential's value does not answer as it should", nil)
+		f = task.Fail(task.InfraCredential, "who mints the credential's value does not answer as it should", nil)
+	default:
+		return err
 	}
-	return err
+	f.Inside = r.Text
+	return f
 }
 
 // parse reads an answer strictly. The errors hold nothing of it.

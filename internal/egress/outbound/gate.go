@@ -225,9 +225,9 @@ func (g *Gate) Lend(ctx context.Context, lender Lender, p Pass) (Loan, task.Reas
 		var f *task.Failure
 		switch {
 		case errors.As(err, &f) && f.Reason.Class() == "policy":
-			return Loan{}, task.PolicyCredential
+			return Loan{why: f.Inside}, task.PolicyCredential
 		case f != nil && f.Reason == task.InfraCredential:
-			return Loan{}, task.InfraCredential
+			return Loan{why: f.Inside}, task.InfraCredential
 		}
 		return Loan{}, task.InfraControlAway
 	}

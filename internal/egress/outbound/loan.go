@@ -23,7 +23,11 @@ type Loan struct {
 	carrier carrier // nil lends nothing
 	signed  *signed // how the request was signed inside, where that is carried
 	value   Secret
+	why     string // nothing is lent, for the program inside; mostly empty
 }
+
+// Why says why nothing is lent, beyond the reason, for the program inside.
+func (l Loan) Why() string { return l.why }
 
 // Apply puts what is lent into the request that goes out. An error means that
 // it must not go; it never holds the value.

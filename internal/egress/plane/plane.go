@@ -26,6 +26,7 @@ import (
 
 const (
 	maxAnswer = 64 << 10
+	maxText   = 300 // of a refusal
 	maxToken  = 4 << 10
 )
 
@@ -77,6 +78,7 @@ func here(host string) bool {
 type Refused struct {
 	Status int
 	Reason task.Reason // empty: the answer is not one of the control plane's own
+	Text   string      // what may be told inside; mostly empty
 }
 
 // Error tells what was answered.
@@ -132,11 +134,12 @@ func (p *Client) Ask(ctx context.Context, path string, question any) ([]byte, er
 func refusedBy(resp *http.Response, data []byte) error {
 	r := &Refused{Status: resp.StatusCode}
 	var p struct {
-		Code string `json:"code"`
+		Code   string `json:"code"`
+		Detail string `json:"detail"`
 	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if kind == "application/problem+json" && json.Unmarshal(data, &p) == nil {
-		r.Reason = task.Reason(p.Code)
+		r.Reason, r.Text = task.Reason(p.Code), p.Detail[:min(len(p.Detail), maxText)]
 	}
 	return r
 }

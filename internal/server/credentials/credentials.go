@@ -221,13 +221,22 @@ func (d *Desk) Lend(ctx context.Context, who identity.Principal, r api.LendReque
 	}
 	given, err := d.Leases.Value(ctx, r.Sandbox, r.Lease)
 	if err != nil {
-		return api.LendAnswer{}, err
+		return api.LendAnswer{}, told(err)
 	}
 	if given.Once {
 		return api.LendAnswer{Value: given.Value.Reveal(), ExpiresAt: d.Now().UTC(), Once: true}, nil
 	}
 	keep := min(given.Keep, d.Life)
 	return api.LendAnswer{Value: given.Value.Reveal(), ExpiresAt: d.Now().Add(keep).UTC(), Seconds: int(keep / time.Second)}, nil
+}
+
+// told leaves of a failure to lend what may be told inside: that is where the
+// gateway's answer goes.
+func told(err error) error {
+	if f, ok := errors.AsType[*task.Failure](err); ok {
+		return task.Fail(f.Reason, f.Inside, err)
+	}
+	return err
 }
 
 func reason(err error) task.Reason {
