@@ -20,6 +20,8 @@ import (
 	"github.com/cofferdam/cofferdam/internal/approval"
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/boot"
+	"github.com/cofferdam/cofferdam/internal/budget"
+	"github.com/cofferdam/cofferdam/internal/budget/price"
 	"github.com/cofferdam/cofferdam/internal/credential"
 	"github.com/cofferdam/cofferdam/internal/credential/login"
 	"github.com/cofferdam/cofferdam/internal/fleet"
@@ -35,6 +37,7 @@ import (
 	serverpolicies "github.com/cofferdam/cofferdam/internal/server/policies"
 	"github.com/cofferdam/cofferdam/internal/server/runidentity"
 	"github.com/cofferdam/cofferdam/internal/stage/steps"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/purse"
 	"github.com/cofferdam/cofferdam/internal/stage/temporal"
 	"github.com/cofferdam/cofferdam/internal/store"
 	"github.com/cofferdam/cofferdam/internal/store/workers"
@@ -53,6 +56,7 @@ type flags struct {
 	dns       string
 	roots     string
 	issuer    string
+	prices    string
 
 	publishDelay time.Duration
 
@@ -68,6 +72,7 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.BoolVar(&f.public, "listen-public", false, "allow --listen on an address other than the loopback; put TLS in front")
 	set.StringVar(&f.hosts, "hosts", "", "further `names`, comma-separated, that clients may call this server by")
 	set.StringVar(&f.operator, "operator-policy", "", "`file` with the operator's policy layer")
+	set.StringVar(&f.prices, "prices", "", "`file` with what models cost, in place of the program's own prices")
 	set.StringVar(&f.dns, "dns", "", "`host:port` of the name server for names outside (default: as this machine is set up)")
 	set.StringVar(&f.roots, "roots", "", "PEM `file` of authorities that servers outside are verified under, beside the system's")
 	set.StringVar(&f.issuer, "issuer", "", "https `URL` of the issuer of the tokens that say who a run is (default: none are signed)")
@@ -126,6 +131,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	defer p.retain(ctx)()
 	defer p.ask(ctx)()
+	defer p.keepBudgets(ctx)()
 	defer p.unmint(ctx)()
 	p.log.Info("ready", "boot", p.boot, "address", listener.Addr().String(), "version", version)
 	return srv.Serve(ctx, listener)
@@ -143,6 +149,8 @@ type plane struct {
 	leases     *credential.Leases
 	logins     *login.Minter // among the minters of leases
 	inbox      *approval.Inbox
+	prices     price.Table
+	budgets    *budget.Keeper
 	blobs      *output.Blobs
 	policies   policies
 	outside    outside
@@ -159,6 +167,9 @@ type plane struct {
 func (p *plane) open(ctx context.Context) error {
 	var err error
 	if p.outside, err = newOutside(p.flags); err != nil {
+		return err
+	}
+	if p.prices, err = prices(p.flags.prices); err != nil {
 		return err
 	}
 	if p.flags.operator != "" {
@@ -230,10 +241,11 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 		return err
 	}
 	p.fleet = fleet.New(p.registry, fleet.Options{Placement: p.store})
+	p.budgets = p.newBudgets()
 	p.work = steps.New(steps.Deps{
 		Permission: p.fleet, FileFacts: p.store,
 		Sandboxes: p.fleet, Facts: kept{p.store, p.blobs}, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Masks: p.leases, Harnesses: harnesses(),
-		Loop: p.loop(listening), Approvals: p.inbox,
+		Loop: p.loop(listening), Approvals: p.inbox, Budgets: purse.Purse{Budgets: p.budgets},
 		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,
 	})
 	o := temporal.Options{
@@ -273,16 +285,16 @@ func (p *plane) server() (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	inbox := p.inboxDesk()
+	inbox, spent := p.inboxDesk(), p.budgetDesk()
 	return server.New(server.Options{
 		Boot: p.boot, Version: version, Hosts: hosts, DataDir: p.dir, AuditKeys: func() (string, []string) { return p.audit.Key(), p.audit.Former() }, Log: p.log,
 		Identities: p.identities, Tunnel: p.registry, Now: func() time.Time { return time.Now().UTC() },
 		Needs: server.Needs{
 			Tasks: kept{p.store, p.blobs}, Events: p.store, Removal: removal{p.retention, p.store}, Owners: p.store, Engine: p.engine, Policies: &p.policies, Blobs: p.blobs,
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
-			Approvals: inbox, Credentials: desk, Denials: p.store, History: p.store,
+			Budgets: spent, Approvals: inbox, Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
-			Desks:  []operation.Desk{inbox, &runidentity.Desk{Issuer: p.issuer}, p.incident(), p.machines(), p.keyDesk()},
+			Desks:  []operation.Desk{inbox, spent, &runidentity.Desk{Issuer: p.issuer}, p.incident(), p.machines(), p.keyDesk()},
 			Probes: append([]server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},
