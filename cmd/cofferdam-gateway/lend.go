@@ -7,11 +7,12 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress"
 	"github.com/cofferdam/cofferdam/internal/egress/asker"
 	"github.com/cofferdam/cofferdam/internal/egress/lender"
+	"github.com/cofferdam/cofferdam/internal/egress/spender"
 )
 
 // lend connects the gateway's options to the control plane that lends values
-// and asks persons. Without one nothing is lent, and requests that need a
-// credential are refused; nobody is asked, and what would be is denied.
+// asks persons and knows budgets. Without one nothing is lent, and requests that need a
+// credential are refused; nobody is asked, and what would be is denied; no budget is.
 // The caller calls end after the gateway was closed.
 func lend(o *egress.Options, control, tokenFile string, log *slog.Logger) (end func(), err error) {
 	if control == "" && tokenFile == "" {
@@ -30,6 +31,12 @@ func lend(o *egress.Options, control, tokenFile string, log *slog.Logger) (end f
 		l.Close()
 		return nil, err
 	}
-	o.Lender, o.Granted, o.Asker = l, l.Granted, a
-	return func() { l.Close(); a.Close() }, nil
+	s, err := spender.New(spender.Options{Control: control, TokenFile: tokenFile, Log: log})
+	if err != nil {
+		l.Close()
+		a.Close()
+		return nil, err
+	}
+	o.Lender, o.Granted, o.Asker, o.Purse = l, l.Granted, a, s
+	return func() { l.Close(); a.Close(); s.Close() }, nil
 }

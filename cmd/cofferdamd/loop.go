@@ -51,7 +51,7 @@ func (p *plane) protected(listening netip.AddrPort) []netip.AddrPort {
 // the task's grant says, and never this program's own listeners.
 func (p *plane) loop(listening netip.AddrPort) *loop.Loop {
 	return loop.New(loop.Options{
-		Turns: p.store, Facts: p.store, Audit: p.audit,
+		Turns: p.store, Facts: p.store, Audit: p.audit, Purse: p.budgets,
 		Models: map[string]func(loop.Endpoint) loop.Model{"anthropic": anthropic.New, "openai": openai.New},
 		Transport: func(grant task.Grant, record func(task.EgressRecord) error) (loop.Transport, error) {
 			return p.outside.transport(grant, p.protected(listening), lender{p.leases}, record)

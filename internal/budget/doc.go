@@ -86,8 +86,9 @@ type Options struct {
 	Pace time.Duration // between looks at what waits; 0: two seconds
 }
 
-// DefaultWait is how long a task waits for its budget to be raised.
-const DefaultWait = 24 * time.Hour
+// DefaultWait is how long a task waits for its budget to be raised, all times
+// together: a sandbox lives for a day.
+const DefaultWait = 12 * time.Hour
 
 const defaultPace = 2 * time.Second
 

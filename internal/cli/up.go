@@ -64,6 +64,7 @@ go on, and the next "up" takes them over.`,
 	f.StringVar(&o.Hosts, "hosts", "", "further names, comma-separated, that clients may call this server by")
 	f.BoolVar(&o.detach, "detach", false, "return once everything is ready")
 	f.StringVar(&o.OperatorPolicy, "policy-operator", "", "file of the operator's policy layer")
+	f.StringVar(&o.Prices, "prices", "", "file with what models cost, in place of the program's own prices")
 	f.StringVar(&o.Issuer, "issuer", "", "https URL of the issuer of the tokens that say who a run is (default: none are signed)")
 	f.DurationVar(&o.PublishDelay, "identity-publish-delay", 0, "how long a new key of theirs is published before it signs (default 1h)")
 	f.DurationVar(&o.KeepTasks, "keep-tasks", 0, "how long tasks that have ended are kept, such as 720h (default: for ever)")

@@ -78,6 +78,7 @@ func upArgs(o upOptions) []string {
 	args := []string{"up", "--ready-fd", "3", "--data", absolute(o.Data), "--listen", o.Listen}
 	for _, f := range []struct{ name, value string }{
 		{"--policy-operator", absolute(o.OperatorPolicy)},
+		{"--prices", absolute(o.Prices)},
 		{"--dns", o.DNS},
 		{"--roots", absolute(o.Roots)},
 		{"--images", imagesFlag(o.Images)},

@@ -49,6 +49,7 @@ func (l Layout) lockFile() string          { return l.path("up.lock") }
 func (l Layout) record(name string) string { return l.path("run", name+".json") }
 func (l Layout) stopMarker() string        { return l.path("worker", "stop") }
 func (l Layout) operatorPolicy() string    { return l.path("operator.yaml") }
+func (l Layout) prices() string            { return l.path("prices.txt") }
 func (l Layout) roots() string             { return l.path("roots.pem") }
 func (l Layout) workerToken() string       { return l.path("worker", "token") }
 func (l Layout) gatewayToken() string      { return l.path("gateway", "control.token") }

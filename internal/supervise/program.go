@@ -54,6 +54,9 @@ func (s *supervisor) programs() []program {
 			if s.opts.PublishDelay > 0 {
 				args = append(args, "--identity-publish-delay", s.opts.PublishDelay.String())
 			}
+			if s.opts.Prices != "" {
+				args = append(args, "--prices", l.prices())
+			}
 			if s.opts.OperatorPolicy != "" {
 				args = append(args, "--operator-policy", l.operatorPolicy())
 			}

@@ -70,7 +70,7 @@ func daemon(name string, args []string) error {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	data := flags.String("data", "", "")
 	listen := flags.String("listen", "127.0.0.1:0", "")
-	for _, ignored := range []string{"operator-policy", "issuer", "identity-publish-delay", "keep-tasks", "keep-outputs", "dns", "roots", "protect", "control", "control-token-file", "server", "token-file", "runsc", "guest", "hosts", "images"} {
+	for _, ignored := range []string{"operator-policy", "prices", "issuer", "identity-publish-delay", "keep-tasks", "keep-outputs", "dns", "roots", "protect", "control", "control-token-file", "server", "token-file", "runsc", "guest", "hosts", "images"} {
 		flags.String(ignored, "", "")
 	}
 	if err := flags.Parse(args); err != nil {

@@ -26,6 +26,7 @@ type Options struct {
 	KeepTasks      time.Duration // how long tasks that have ended are kept; 0: for ever
 	KeepOutputs    time.Duration // how long their outputs' bytes are; 0: as long as the task
 	OperatorPolicy string        // file of the operator's policy layer; empty: none
+	Prices         string        // file with what models cost; empty: none
 	Issuer         string        // https URL of the runs' tokens; empty: there are none
 	PublishDelay   time.Duration // of a new key of theirs, before it signs; 0: cofferdamd's own
 	DNS            string        // HOST:PORT that the gateway and cofferdamd ask for names outside; empty: the machine's own
@@ -238,6 +239,7 @@ func (s *supervisor) prepare() error {
 	// are no secret, and two users read them.
 	return errors.Join(
 		given("--policy-operator", s.opts.OperatorPolicy, s.layout.operatorPolicy(), 0o640, owner{0, s.users.service.gid}),
+		given("--prices", s.opts.Prices, s.layout.prices(), 0o640, owner{0, s.users.service.gid}),
 		given("--roots", s.opts.Roots, s.layout.roots(), 0o644, owner{}),
 	)
 }
