@@ -86,15 +86,24 @@ type box struct {
 	last int64 // the last record that was read
 }
 
-// registryBox may reach the registries, one way or the other.
+// registryBox may reach the registries, one way or the other: spliced by rules
+// for their hosts alone, intercepted by the presets, which these clients judge.
 func (c *clients) registryBox(t *testing.T, way string) *box {
 	t.Helper()
 	var rules strings.Builder
+	if way == intercepted {
+		for _, name := range []string{"npm", "pypi", "crates", "go", "maven", "debian"} {
+			fmt.Fprintf(&rules, "      - preset: %s\n", name)
+		}
+		// Cargo itself comes from here.
+		rules.WriteString("      - {host: static.rust-lang.org, methods: [GET], paths: [/dist/*]}\n")
+		return c.box(t, way, rules.String())
+	}
 	for _, host := range registries() {
-		fmt.Fprintf(&rules, "      - {host: %s%s}\n", host, map[string]string{intercepted: ", protocol: http, methods: [GET, HEAD]"}[way])
+		fmt.Fprintf(&rules, "      - {host: %s}\n", host)
 	}
 	// Debian's own address is one of plain HTTP.
-	fmt.Fprintf(&rules, "      - {host: deb.debian.org, ports: [80]%s}\n", map[string]string{intercepted: ", protocol: http, methods: [GET, HEAD]"}[way])
+	rules.WriteString("      - {host: deb.debian.org, ports: [80]}\n")
 	return c.box(t, way, rules.String())
 }
 
