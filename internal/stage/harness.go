@@ -33,6 +33,8 @@ type Harness interface {
 type HarnessRun struct {
 	Prompt      string
 	Placeholder string        // stands for the key of the model's server; empty: none is lent
+	Kind        string        // of the credential that it stands for
+	Header      string        // that carries it
 	Session     string        // to go on with, from HarnessEnd; empty: begin a new one
 	Silence     time.Duration // how long the model's server may say nothing
 	Asks        bool          // it must ask before it uses tools: its reader is a HarnessAsker

@@ -24,7 +24,7 @@ func (p Plan) Credentials(name task.StageName) []string {
 func (p Plan) Effective(spec task.Spec) task.Spec {
 	ask := p.Repository
 	if !ask.Allowed {
-		return spec
+		return p.asking(spec)
 	}
 	for _, f := range []struct{ to, from *string }{{&spec.Setup, &ask.Setup}, {&spec.Verify, &ask.Verify}, {&spec.Report, &ask.Report}} {
 		if *f.to == "" {
@@ -36,6 +36,16 @@ func (p Plan) Effective(spec task.Spec) task.Spec {
 	}
 	if spec.Agent.Name == "" {
 		spec.Agent = ask.Agent
+	}
+	return p.asking(spec)
+}
+
+// asking is the request with how its agent asks its models, where that is not as
+// the agent's provider has it.
+func (p Plan) asking(spec task.Spec) task.Spec {
+	m := p.Model
+	if m.Mode == task.ModelGateway || m.Kind != "" {
+		spec.Agent.Mode, spec.Agent.Credential, spec.Agent.ModelURL = m.Mode, m.Credential, m.URL
 	}
 	return spec
 }

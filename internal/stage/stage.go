@@ -147,6 +147,7 @@ type Plan struct {
 	Tools    ToolPolicy     // of the agent; nil: no layer says anything of tools, and all are allowed
 
 	Verifying  task.Verifying
+	Model      task.ModelAccess   // how the agent asks its models
 	Repository task.RepositoryAsk // what the repository's layer may say, and says, in place of what the request leaves out
 	Narrowed   []string           // what the repository's layer asked for and is not given, a line each
 }

@@ -38,7 +38,7 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 		argv = append(argv, "--resume="+run.Session)
 	}
 	env := []string{
-		"ANTHROPIC_BASE_URL=" + h.Provider.URL, h.Provider.Env + "=" + agent.Key(run),
+		"ANTHROPIC_BASE_URL=" + h.Provider.URL, h.key(run) + "=" + agent.Key(run),
 		"CLAUDE_CODE_MAX_RETRIES=2", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 		"DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1",
 	}
@@ -46,6 +46,18 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 		env = append(env, "API_TIMEOUT_MS="+strconv.FormatInt(run.Silence.Milliseconds(), 10))
 	}
 	return agent.Prompted(run, argv, env), nil
+}
+
+// key is the variable that the placeholder is put in, which decides how requests
+// carry it: a login's token makes Claude Code ask as one that is signed in.
+func (h *Harness) key(run stage.HarnessRun) string {
+	switch {
+	case run.Kind == task.KindClaudeLogin:
+		return "CLAUDE_CODE_OAUTH_TOKEN"
+	case run.Header == "Authorization": // of a gateway
+		return "ANTHROPIC_AUTH_TOKEN"
+	}
+	return h.Provider.Env
 }
 
 // Read implements stage.Harness.

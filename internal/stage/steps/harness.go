@@ -54,6 +54,7 @@ func (w *Work) harness(ctx context.Context, r *run) error {
 func (r *run) harnessRun(ctx context.Context, h stage.Harness, n int, session string) (stage.HarnessEnd, error) {
 	silence := min(maxSilence, r.plan.CommandTime(task.Agent)/(2*patience))
 	job := stage.HarnessRun{Prompt: r.task.Spec.Prompt, Placeholder: r.placeholder(r.task.Spec.Agent.CredentialName()), Session: session, Silence: silence, Asks: r.plan.Tools != nil}
+	job.Kind, job.Header = r.carried(r.task.Spec.Agent.CredentialName())
 	start, err := h.Start(job)
 	if err != nil {
 		return stage.HarnessEnd{}, err

@@ -37,6 +37,17 @@ func (r *run) leaseEnv() []string {
 	return environ.Of(r.lent, r.granted)
 }
 
+// carried is of which kind a credential is that was lent, and which header
+// carries it; empty for one that was not lent.
+func (r *run) carried(credential string) (kind, header string) {
+	for _, l := range r.lent {
+		if l.Credential == credential {
+			return l.Kind, l.Header
+		}
+	}
+	return "", ""
+}
+
 // placeholder is what stands for a credential in the stage's sandbox; empty for
 // one that was not lent to it.
 func (r *run) placeholder(credential string) string {
