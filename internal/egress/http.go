@@ -168,7 +168,7 @@ func (x *exchanges) refuse(w http.ResponseWriter, r *http.Request, n int64, d ta
 			w.Header().Set("Connection", "close")
 		}
 	}
-	x.connection.writeProblem(w, refusal.Problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path, Hint: why})
+	x.connection.writeProblem(w, r, refusal.Problem{Code: d.Reason, Rule: rec.Rule, Method: rec.Method, Path: rec.Path, Hint: why})
 }
 
 // unaffordable refuses what no budget has room for, or nobody could say so.
@@ -240,7 +240,7 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	if x.gate.Inspect {
 		if err := c.way.records.Append(e.record); err != nil {
 			c.way.log.Error("decision log", "error", err)
-			c.writeProblem(w, refusal.Problem{Code: task.InfraStorage})
+			c.writeProblem(w, r, refusal.Problem{Code: task.InfraStorage})
 			return
 		}
 		defer e.end()
@@ -248,7 +248,7 @@ func (e *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	loan, reason := x.gate.Lend(r.Context(), c.way.gateway.options.Lender, e.pass)
 	if reason != task.ReasonNone {
 		e.reason = reason
-		c.writeProblem(w, refusal.Problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path, Hint: loan.Why()})
+		c.writeProblem(w, r, refusal.Problem{Code: reason, Rule: e.record.Rule, Method: e.record.Method, Path: e.record.Path, Hint: loan.Why()})
 		return
 	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") {
@@ -337,12 +337,12 @@ func (e *exchange) proxy(loan outbound.Loan, m *mask.Masker) *httputil.ReversePr
 			}
 			return nil
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			x.connection.way.log.Debug("request", "conn", x.connection.id, "error", loan.Quiet(err))
 			if e.reason = outbound.Fault(err); e.unfit != nil {
 				e.reason = task.PolicyCredential
 			}
-			x.connection.writeProblem(w, refusal.Problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path, Hint: outbound.Why(err)})
+			x.connection.writeProblem(w, r, refusal.Problem{Code: e.reason, Method: e.record.Method, Path: e.record.Path, Hint: outbound.Why(err)})
 		},
 	}
 }

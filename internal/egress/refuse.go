@@ -124,12 +124,12 @@ func (c *connection) refuseHTTP(conn net.Conn, reason task.Reason) {
 func (c *connection) answerHTTP(conn net.Conn, notice *serving.Noticed, reason task.Reason) {
 	serving.One(c.ctx, conn, notice, refusalWait, serving.BoundsOf(false), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
-		c.writeProblem(w, refusal.Problem{Code: reason, Rule: c.decision.Rule})
+		c.writeProblem(w, r, refusal.Problem{Code: reason, Rule: c.decision.Rule})
 	}))
 }
 
-// writeProblem answers with what is known of a refusal.
-func (c *connection) writeProblem(w http.ResponseWriter, p refusal.Problem) {
+// writeProblem answers a request with what is known of a refusal.
+func (c *connection) writeProblem(w http.ResponseWriter, r *http.Request, p refusal.Problem) {
 	p.Host, p.Port = c.target(), c.to.Port()
-	p.Write(w)
+	p.Answer(w, r)
 }

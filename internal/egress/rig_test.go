@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -253,6 +254,11 @@ func (r *rig) get(c *http.Client, url string) (int, string) {
 func code(t *testing.T, body string) task.Reason {
 	t.Helper()
 	var p refusal.Problem
+	if strings.HasPrefix(body, "<?xml") { // to clients of AWS
+		_, code, _ := strings.Cut(body, "<Code>")
+		code, _, _ = strings.Cut(code, "</Code>")
+		return task.Reason(code)
+	}
 	if err := json.Unmarshal([]byte(body), &p); err != nil {
 		t.Fatalf("%q: %v", body, err)
 	}

@@ -85,7 +85,7 @@ func runToken(x *exchanges, w http.ResponseWriter, r *http.Request, n int64) {
 	rec.Verdict, rec.Lease = task.Allowed.String(), asked.lease.ID
 	if err := c.way.records.Append(rec); err != nil {
 		c.way.log.Error("decision log", "error", err)
-		c.writeProblem(w, refusal.Problem{Code: task.InfraStorage})
+		c.writeProblem(w, r, refusal.Problem{Code: task.InfraStorage})
 		return
 	}
 	rec.Done = true

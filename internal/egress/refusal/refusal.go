@@ -4,7 +4,6 @@ package refusal
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/http"
 
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -22,6 +21,10 @@ type Problem struct {
 	Method string      `json:"method,omitempty"`
 	Path   string      `json:"path,omitempty"`
 	Hint   string      `json:"hint"`
+
+	// Of the errors of AWS in JSON, for its clients alone.
+	Type    task.Reason `json:"__type,omitempty"`
+	Message string      `json:"message,omitempty"`
 }
 
 // Hint says what to do about a reason.
@@ -65,11 +68,13 @@ func Hint(reason task.Reason) string {
 
 // Write answers a request with the problem, completed after its code.
 func (p Problem) Write(w http.ResponseWriter) {
+	p.fill()
+	p.writeJSON(w)
+}
+
+func (p *Problem) fill() {
 	title, status := titleOf(p.Code)
 	p.Title, p.Status, p.Hint = cmp.Or(p.Title, title), cmp.Or(p.Status, status), cmp.Or(p.Hint, Hint(p.Code))
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p)
 }
 
 func titleOf(code task.Reason) (string, int) {
