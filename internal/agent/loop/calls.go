@@ -90,6 +90,11 @@ func (w *work) do(ctx context.Context, in input) error {
 	if w.row.State == stage.CallDone {
 		return nil
 	}
+	if w.row.Tool != toolEdit { // which looks first at what it would change
+		if ok, err := w.may(ctx, in); !ok {
+			return err
+		}
+	}
 	switch w.row.Tool {
 	case toolShell:
 		return w.shell(ctx, in)

@@ -137,6 +137,9 @@ func (w *work) edit(ctx context.Context, in input) error {
 		// its end is not known here.
 		return w.change(ctx, in.Path, nil, bare(string(w.row.Before)), "[edited]")
 	}
+	if ok, err := w.mayEver(ctx, in); !ok {
+		return err
+	}
 	out := capture{most: maxContent}
 	res, err := w.run.command(ctx, w.row.Command+".r", []string{"sh", "-c", readScript, toolRead, in.Path, fmt.Sprint(maxContent + 1)}, fileTime, &out)
 	if err != nil {
@@ -156,6 +159,9 @@ func (w *work) edit(ctx context.Context, in input) error {
 		return w.done(ctx, fmt.Sprintf("old: stands %d times in the file; give more of the text around it, or set all", n), true)
 	}
 	w.row.Before = digest(out.head)
+	if ok, err := w.may(ctx, in); !ok {
+		return err
+	}
 	after := []byte(strings.ReplaceAll(have, in.Old, *in.New))
 	return w.change(ctx, in.Path, after, bare(string(w.row.Before)), "[edited]")
 }

@@ -70,6 +70,7 @@ type rig struct {
 	until   time.Time
 	lease   bool
 	inject  bool
+	gate    stage.ToolGate // nil: all tools are allowed
 }
 
 type ran struct {
@@ -169,7 +170,7 @@ func (r *rig) job() stage.LoopJob {
 	}
 	return stage.LoopJob{
 		Task: taskID, Attempt: 1, Agent: r.agent, Prompt: r.prompt, Repo: "demo", Commit: strings.Repeat("a", 40), Until: r.until,
-		Grant: g, Hands: r, Log: &skipping{r: r},
+		Grant: g, Hands: r, Gate: r.gate, Log: &skipping{r: r},
 	}
 }
 
