@@ -187,7 +187,10 @@ func TestAWSRequestsAreSignedAnew(t *testing.T) {
 		"caller: ": "arn:aws:iam::123456789012:user/far", "presigned: ": "odd", "the URL has placeholders: ": "True", "presigned put: ": "b'put by curl'", "presigned caller: ": "True",
 		"aws s3 cp: ": "by the aws command line", "aws sts: ": "123456789012", "curl: ": "signed by curl",
 		"chunks: ": "200", "chunks and a trailer: ": "200", "chunks came: ": "True",
-		"another region: ": "403", "another key: ": "403", "another secret: ": "403", "another service: ": "403", "an old date: ": "403",
+		// What the gateway says is what botocore prints.
+		"another region: ": "403: An error occurred (policy.credential)", "another key: ": "403: An error occurred (policy.credential)",
+		"another secret: ": "403: An error occurred (policy.credential) when calling the ListObjectsV2 operation: the signature is not",
+		"another service: ": "403: An error occurred (policy.credential) when calling the ListUsers", "an old date: ": "403: An error occurred (policy.credential)",
 		"unsigned: ": "policy.credential the request is not signed", "SigV2: ": "policy.credential Signature Version 2 is not signed anew",
 		"SigV4a: ": "policy.credential Signature Version 4a", "a placeholder elsewhere: ": "policy.credential ",
 		"an altered URL: ": "policy.credential the signature is not", "another host: ": "policy.credential the signature is not",
