@@ -69,7 +69,7 @@ or setup failed, 2 usage, 1 anything else.`,
 	root.AddCommand(
 		a.upCmd(), a.downCmd(), a.holdCmd(),
 		a.runCmd(), a.taskCmd(), a.outputCmd(), a.auditCmd(),
-		a.sandboxCmd(), a.agentCmd(), a.credentialCmd(), a.approvals().Group(), a.approvals().Answer(true), a.approvals().Answer(false), a.identityCmd(), a.keyCmd(), a.workerCmd(), a.policyCmd(), a.doctorCmd(), a.versionCmd(),
+		a.sandboxCmd(), a.agentCmd(), a.credentialCmd(), a.budgets().Group(), a.approvals().Group(), a.approvals().Answer(true), a.approvals().Answer(false), a.identityCmd(), a.keyCmd(), a.workerCmd(), a.policyCmd(), a.doctorCmd(), a.versionCmd(),
 	)
 	wrapArgs(root)
 	return root

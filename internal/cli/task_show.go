@@ -12,7 +12,9 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/agents"
 	"github.com/cofferdam/cofferdam/internal/cli/approvals"
+	"github.com/cofferdam/cofferdam/internal/cli/budgets"
 	"github.com/cofferdam/cofferdam/internal/cli/history"
 	"github.com/cofferdam/cofferdam/internal/cli/outputs"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
@@ -44,7 +46,7 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	}
 	if err := show.Facts(out,
 		"task", t.ID, "state", t.State, "reason", t.Reason, "because", t.Text, "requested by", t.RequestedBy,
-		"repository", t.Repo, "ref", t.Ref, "commit", t.Commit, "worker", t.Worker, "policy", t.PolicyDigest, "project", t.Project,
+		"repository", t.Repo, "ref", t.Ref, "commit", t.Commit, "worker", t.Worker, "policy", t.PolicyDigest, "project", t.Project, "models", agents.Access(t),
 		"attempt", attempt, "created", t.CreatedAt.Local().Format(time.DateTime), "time", lasted(t),
 		"network", fmt.Sprintf("%d connections allowed, %d denied, %s in, %s out", t.Usage.EgressAllowed, t.Usage.EgressDenied, size(t.Usage.BytesIn), size(t.Usage.BytesOut)),
 	); err != nil {
@@ -70,6 +72,12 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	if len(t.Approvals) > 0 {
 		fmt.Fprintln(out)
 		if err := approvals.Table(out, t.Approvals); err != nil {
+			return err
+		}
+	}
+	if len(t.Usage.Models)+len(t.Budgets) > 0 {
+		fmt.Fprintln(out)
+		if err := budgets.Tables(out, t.Usage.Models, t.Budgets); err != nil {
 			return err
 		}
 	}
