@@ -17,7 +17,7 @@ type Talk struct {
 // part is words, or the place of an answer.
 type part struct {
 	words  []byte
-	number int                           // of the question; 0: words
+	number int                            // of the question; 0: words
 	answer func(a task.ToolAnswer) []byte // nil: answered
 }
 
