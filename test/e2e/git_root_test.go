@@ -37,9 +37,9 @@ type forge struct {
 	headings bytes.Buffer
 }
 
-// serveForge serves acme/app with the submodule acme/lib, and acme/other, and
-// starts a platform that trusts and reaches it.
-func serveForge(t *testing.T) (*forge, *testenv.Env) {
+// serveForge serves acme/app with the submodule acme/lib, and acme/other, as
+// git.test, and starts a platform that trusts and reaches it.
+func serveForge(t *testing.T, listen string) (*forge, *testenv.Env) {
 	t.Helper()
 	f := &forge{folder: t.TempDir()}
 	out, err := exec.Command("git", "--exec-path").Output()
@@ -63,18 +63,19 @@ func serveForge(t *testing.T) (*forge, *testenv.Env) {
 		git(t, f.folder, "clone", "-q", "--bare", from, "acme/"+name+".git")
 	}
 	far := egresstest.NewFar(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.port = l.Addr().(*net.TCPAddr).Port
+	at := l.Addr().(*net.TCPAddr)
+	f.port = at.Port
 	egresstest.Serve(t, l, far.Certificate(t, "git.test", time.Now().Add(time.Hour)), true, f)
 	roots := filepath.Join(t.TempDir(), "roots.pem")
 	if err := os.WriteFile(roots, far.PEM, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return f, testenv.Start(t, testenv.Config{
-		DNS: testenv.Names(t, map[string]string{"git.test.": "127.0.0.1"}).Addr, Flags: []string{"--roots", roots},
+		DNS: testenv.Names(t, map[string]string{"git.test.": at.IP.String()}).Addr, Flags: []string{"--roots", roots},
 		OperatorPolicy: fmt.Sprintf("version: 1\nprivate:\n  - {host: git.test, ports: [%d]}\n", f.port),
 	})
 }
@@ -97,6 +98,17 @@ func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.backend.ServeHTTP(w, r)
+}
+
+// lend puts the token into the vault, for both repositories.
+func (f *forge) lend(t *testing.T, e *testenv.Env) {
+	t.Helper()
+	cmd := e.Command("credential", "add", "forge", "--kind", "git", "--host", "git.test", "--port", strconv.Itoa(f.port),
+		"--set", "repository=acme/app, acme/lib", "--set", "push=yes", "--env", "FORGE_TOKEN")
+	cmd.Stdin = strings.NewReader(forgeToken + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte(forgeToken)) {
+		t.Fatalf("credential add: %v\n%s", err, out)
+	}
 }
 
 // had says whether a request with the token came that begins so.
@@ -142,13 +154,8 @@ cp made.txt /workspace/made.txt
 // addresses for SSH and in submodules too; what it shows of itself has the
 // placeholder at most (B13). Another repository is refused.
 func TestGitNeverSeesItsToken(t *testing.T) {
-	f, e := serveForge(t)
-	cmd := e.Command("credential", "add", "forge", "--kind", "git", "--host", "git.test", "--port", strconv.Itoa(f.port),
-		"--set", "repository=acme/app, acme/lib", "--set", "push=yes", "--env", "FORGE_TOKEN")
-	cmd.Stdin = strings.NewReader(forgeToken + "\n")
-	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte(forgeToken)) {
-		t.Fatalf("credential add: %v\n%s", err, out)
-	}
+	f, e := serveForge(t, "127.0.0.1:0")
+	f.lend(t, e)
 	got := run(t, e, api.TaskRequest{
 		Repo:   api.Repo{URL: fmt.Sprintf("https://git.test:%d/acme/app.git", f.port), Credential: "forge"},
 		Agent:  sh(strings.ReplaceAll(gitWork, "PORT", strconv.Itoa(f.port))),
