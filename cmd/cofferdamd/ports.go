@@ -47,8 +47,8 @@ func (p *policies) Compile(spec task.Spec, layers task.Layers) (stage.Plan, erro
 		tools = &policytools.Policy{Tools: *plan.Tools}
 	}
 	return stage.Plan{
-		Tools: tools, Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Identity: plan.Identity, Timeout: plan.Timeout, Files: plan.Files, Flags: plan.Flags, Sudo: plan.Sudo,
-		Repository: plan.Repository, Narrowed: plan.Narrowed, Model: plan.Model,
+		Tools: tools, Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Identity: plan.Identity, Timeout: plan.Timeout, Files: plan.Files, Sudo: plan.Sudo,
+		Verifying: plan.Verifying, Repository: plan.Repository, Narrowed: plan.Narrowed, Model: plan.Model,
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/policy/decide"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
+	"github.com/cofferdam/cofferdam/internal/policy/verifying"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -92,6 +93,13 @@ func (s *stack) explainStage(plan Plan, name task.StageName) []Line {
 		l := s.said(string(name)+".time", t.String())
 		l.Stage = name
 		lines = append(lines, l)
+	}
+	for _, f := range verifying.Fields() {
+		if text := *f.Of(&plan.Verifying); text != "" && name == task.Verify {
+			l := s.said("verify."+f.Name, text)
+			l.Stage = name
+			lines = append(lines, l)
+		}
 	}
 	grant := plan.Grant("", name, "")
 	for _, rule := range grant.Rules {

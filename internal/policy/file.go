@@ -13,6 +13,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/policy/tools"
 	"github.com/cofferdam/cofferdam/internal/policy/vercel"
 	"github.com/cofferdam/cofferdam/internal/policy/verdicts"
+	"github.com/cofferdam/cofferdam/internal/policy/verifying"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -30,6 +31,7 @@ type file struct {
 	identity map[task.StageName][]identity  // present: the layer says for whom the stage has tokens of its run
 	files    fileRules
 	models   modelList // of the agent
+	verify   verifying.Said
 	access   access.Said
 	tools    *tools.Said
 	flags    *verdicts.Said // of findings in the patch
@@ -65,6 +67,7 @@ type ceiling struct {
 	identity    []identity                 // nil: of the operator, nobody has any; of a project, no bound
 	noSplice    bool
 	noSudo      bool
+	flakyFails  bool
 	line        int // of the ceiling
 }
 
@@ -182,6 +185,13 @@ func taskFields(r *reader, f *file) fieldReaders {
 				known["models"] = func(n *yaml.Node, p string) { f.models = modelList{r.models(n, p), n.Line} }
 				known["access"] = func(n *yaml.Node, p string) { f.access = access.Parse(n, p, r.errorf) }
 				known["tools"] = func(n *yaml.Node, p string) { f.tools = tools.Parse(n, p, r.errorf) }
+			}
+			if stage == task.Verify {
+				for _, v := range verifying.Fields() {
+					known[v.Name] = func(n *yaml.Node, p string) {
+						*v.Of(&f.verify.Verifying), f.verify.Line = r.oneOf(n, p, v.Words...), n.Line
+					}
+				}
 			}
 			if stage == task.Checkout {
 				known["credential"] = func(n *yaml.Node, p string) { f.checkout = r.credential(n, p) }
@@ -301,7 +311,11 @@ func (r *reader) ceiling(n *yaml.Node, path string) ceiling {
 	}
 	for _, stage := range stages() {
 		known[string(stage)] = func(n *yaml.Node, p string) {
-			r.fields(n, p, fieldReaders{"network": func(n *yaml.Node, p string) { c.stages[stage] = r.bounds(n, p) }})
+			within := fieldReaders{"network": func(n *yaml.Node, p string) { c.stages[stage] = r.bounds(n, p) }}
+			if stage == task.Verify {
+				within["flaky"] = func(n *yaml.Node, p string) { c.flakyFails = r.oneOf(n, p, "fails", "passes") == "fails" }
+			}
+			r.fields(n, p, within)
 		}
 	}
 	r.fields(n, path, known)

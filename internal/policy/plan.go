@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/policy/match"
+	"github.com/cofferdam/cofferdam/internal/policy/verifying"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -27,6 +28,7 @@ type Plan struct {
 	Tools      *task.Tools                        `json:"tools,omitempty"` // of the agent; nil: no layer says anything of them
 	Sudo       bool                               `json:"sudo,omitempty"`
 	Flags      task.FlagRules                     `json:"flags,omitempty"` // of findings in the patch
+	Verifying  task.Verifying                     `json:"verifying,omitzero"`
 	Repository task.RepositoryAsk                 `json:"repository,omitzero"`
 	Narrowed   []string                           `json:"narrowed,omitempty"`
 	Model      task.ModelAccess                   `json:"-"` // what it comes to is in the rules
@@ -164,6 +166,7 @@ func (s *stack) plan() (Plan, error) {
 	plan.Timeout = s.times()
 	plan.Files = s.mergeFiles()
 	plan.Sudo = s.sudo()
+	plan.Verifying = s.verifying()
 	plan.Tools = s.tools()
 	plan.Flags = s.flags()
 	for _, stage := range stages() {
@@ -192,6 +195,18 @@ func (s *stack) plan() (Plan, error) {
 	}
 	plan.Narrowed = first(s.narrowed, len(s.narrowed))
 	return plan, nil
+}
+
+// verifying merges what the layers say of how patches are verified.
+func (s *stack) verifying() task.Verifying {
+	sum, from, wrong := verifying.Merge(s.project.verify, s.task.verify, s.operator.ceiling.flakyFails)
+	for _, o := range from {
+		s.origins[o.Field] = origin{o.Layer, o.Line}
+	}
+	for _, o := range wrong {
+		s.refuse(s.fileOf(o.Layer), o.Line, o.Field, "%s", o.Text)
+	}
+	return sum
 }
 
 // asked is what the repository may say about the work, and says.

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/flagged"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/listing"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/script"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/tree"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -106,7 +108,7 @@ func (r *run) putTree(ctx context.Context) error {
 	}
 	defer func() { _ = from.Close() }() // it was only read
 	limit := r.plan.Limits.WithDefaults().Disk
-	return r.put(ctx, func(w *tar.Writer) error { return copyTree(from, w, limit) })
+	return r.put(ctx, func(w *tar.Writer) error { return tree.Copy(from, w, limit) })
 }
 
 // checkPatch makes sure that nothing protected is left in the patch.
@@ -140,10 +142,33 @@ func (r *run) keepPatch(ctx context.Context, stripped bool) error {
 	}
 	return r.getFile(ctx, "/tmp/cofferdam-work/out/patch", func(from io.Reader) error {
 		limit, _, _ := r.plan.Limits.OfOutputs()
-		_, err := r.keep(ctx, "patch", "patch", r.clean("the patch", from), limit, flags...)
+		digest, size, err := r.Blobs.Put(ctx, r.clean("the patch", from), limit)
 		if hasReason(err, task.LimitSize) {
 			return task.Fail(task.LimitSize, fmt.Sprintf("the patch is larger than %d bytes; the policy's limits.patch says how large it may be", limit), err)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return r.judgeBites(ctx, task.Output{Name: "patch", Kind: "patch", Digest: digest, Size: size, Flags: flags})
 	})
+}
+
+// judgeBites records the patch with what may bite in it. What the policy refuses
+// ends the task, and the patch stays as evidence.
+func (r *run) judgeBites(ctx context.Context, o task.Output) error {
+	if o.Size == 0 {
+		o.Flags = append(o.Flags, "empty")
+	}
+	f, err := flagged.Patch(ctx, r.Blobs, r.Judge, r.plan.Flags, &o)
+	if err != nil {
+		return err
+	}
+	f.Task, f.Attempt = r.in.Task, r.in.Attempt
+	if err := r.Recorder.Record(ctx, r.in.Task, fmt.Sprintf("patch.flagged/%d/%s", r.in.Attempt, o.Digest), "patch.flagged", seenByControl, f); err != nil {
+		return err
+	}
+	if err := r.addOutput(ctx, o); err != nil {
+		return err
+	}
+	return flagged.Refusal(o, r.plan.Flags)
 }

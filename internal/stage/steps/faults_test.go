@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/tree"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -185,7 +186,7 @@ func TestCopyTreeTakesNothingHostile(t *testing.T) {
 	}
 	var out bytes.Buffer
 	clean := tar.NewWriter(&out)
-	if err := copyTree(bytes.NewReader(in.Bytes()), clean, 1000); err != nil {
+	if err := tree.Copy(bytes.NewReader(in.Bytes()), clean, 1000); err != nil {
 		t.Fatal(err)
 	}
 	if err := clean.Close(); err != nil {
@@ -217,7 +218,7 @@ func TestCopyTreeIsBounded(t *testing.T) {
 	if _, err := w.Write(make([]byte, 2000)); err != nil {
 		t.Fatal(err)
 	}
-	if err := copyTree(&in, tar.NewWriter(io.Discard), 1000); !hasReason(err, task.LimitSize) {
+	if err := tree.Copy(&in, tar.NewWriter(io.Discard), 1000); !hasReason(err, task.LimitSize) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"path"
-	"strings"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -98,79 +97,4 @@ func fileOf(ctx context.Context, fleet stage.Sandboxes, box, file string, take f
 		return task.Fail(task.ExportFailed, path.Base(file)+" is not a regular file", nil)
 	}
 	return take(archive)
-}
-
-// maxEntries bounds how many files a workspace may have.
-const maxEntries = 5_000_000
-
-// copyTree copies a workspace's tar stream beneath tree/, hostile as it is:
-// the first component is replaced, what is or lies beneath a .git is left out,
-// only regular files, folders and links go through, and modes keep nothing but
-// what git keeps.
-func copyTree(from io.Reader, to *tar.Writer, limit int64) error {
-	archive := tar.NewReader(bufio.NewReaderSize(from, 64<<10))
-	buf := make([]byte, 32<<10) // for all files: a tree has many
-	var bytes int64
-	for entries := 0; ; entries++ {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		bytes += header.Size
-		if bytes > limit || entries > maxEntries {
-			return task.Fail(task.LimitSize, "the workspace is larger than may be exported", nil)
-		}
-		clean, ok := treeEntry(header)
-		if !ok {
-			continue
-		}
-		if err := to.WriteHeader(clean); err != nil {
-			return err
-		}
-		if _, err := io.CopyBuffer(to, archive, buf); err != nil {
-			return err
-		}
-	}
-}
-
-// treeEntry is the entry to write for header, or false to leave it out.
-func treeEntry(header *tar.Header) (*tar.Header, bool) {
-	name, ok := treeName(header.Name)
-	if !ok {
-		return nil, false
-	}
-	clean := &tar.Header{Typeflag: header.Typeflag, Name: name, Mode: 0o644}
-	switch header.Typeflag {
-	case tar.TypeReg:
-		clean.Size = header.Size
-		if header.Mode&0o100 != 0 {
-			clean.Mode = 0o755
-		}
-	case tar.TypeDir:
-		clean.Mode, clean.Name = 0o755, name+"/"
-	case tar.TypeSymlink:
-		clean.Linkname = header.Linkname
-	case tar.TypeLink:
-		if clean.Linkname, ok = treeName(header.Linkname); !ok {
-			return nil, false
-		}
-	default:
-		return nil, false
-	}
-	return clean, true
-}
-
-// treeName moves a name of the workspace's tar beneath tree/.
-func treeName(name string) (string, bool) {
-	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
-	for _, p := range parts {
-		if p == "" || p == "." || p == ".." || strings.EqualFold(p, ".git") {
-			return "", false
-		}
-	}
-	parts[0] = "tree"
-	return strings.Join(parts, "/"), true
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cofferdam/cofferdam/internal/stage/steps/verified"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -148,13 +149,13 @@ func TestJUnitReport(t *testing.T) {
 		flags                []string
 		kept                 bool
 	}{
-		"good":      {write(`<testsuite><testcase name="a"/></testsuite>`), `"junit":{"path":"out.xml","tests":1,"failures":0,"errors":0,"skipped":0}`, "", []string{}, true},
-		"disagrees": {write(`<testsuite><testcase name="a"><failure/></testcase></testsuite>`), `"failed":["a"]`, "its report has failures", []string{flagFailing, flagDisagrees}, true},
-		"hostile":   {write(`<!DOCTYPE x SYSTEM "file:///etc/passwd"><testsuite/>`), `document type`, "the exit code stands for it", []string{flagUnread}, true},
+		"good":      {write(`<testsuite><testcase name="a"/></testsuite>`), `"tests":{"path":"out.xml","form":"junit","tests":1,"failures":0,"errors":0,"skipped":0}`, "", []string{}, true},
+		"disagrees": {write(`<testsuite><testcase name="a"><failure/></testcase></testsuite>`), `"failed":["a"]`, "its report has failures", []string{verified.FlagFailing, verified.FlagDisagrees}, true},
+		"hostile":   {write(`<!DOCTYPE x SYSTEM "file:///etc/passwd"><testsuite/>`), `document type`, "the exit code stands for it", []string{verified.FlagUnread}, true},
 		"missing":   {"true", "left no file", "left no file", nil, false},
 		"link":      {"ln -s /etc/passwd out.xml", "left no file", "left no file", nil, false},
 		"folder":    {"mkdir out.xml", "left no file", "left no file", nil, false},
-		"large":     {"head -c 9000000 /dev/zero > out.xml", "limit.size", "limit.size", nil, false},
+		"large":     {"head -c 17000000 /dev/zero > out.xml", "limit.size", "limit.size", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := start(t, task.Spec{Agent: shell("true"), Verify: c.verify, Report: "out.xml"})

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/cofferdam/cofferdam/internal/output/evidence"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/sealed"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/verified"
 	"github.com/cofferdam/cofferdam/internal/task"
 	"github.com/cofferdam/cofferdam/internal/task/mask"
 )
@@ -50,10 +52,10 @@ func (r *run) openLog(ctx context.Context) error {
 	return nil
 }
 
-// logName is the log of this run. Each round of verify begins anew.
+// logName is the log of this run. Each run of the verify command has its own.
 func (r *run) logName() task.StageName {
 	if r.name == task.Verify {
-		return stage.RoundLog(r.name, r.in.Round)
+		return stage.RoundLog(r.name, verified.Round(r.trialName, r.in.Round))
 	}
 	return r.name
 }
@@ -143,12 +145,16 @@ func (r *run) storeLog(ctx context.Context) (task.Digest, error) {
 		return "", err
 	}
 	r.log = nil
-	from, _, err := r.Logs.OpenLog(ctx, r.in.Task, r.in.Attempt, r.name, 0)
+	name, as := r.name, "log."+string(r.name)
+	if r.trialName != "" && r.trialName != evidence.Patch {
+		name, as = r.logName(), verified.Log(r.trialName)
+	}
+	from, _, err := r.Logs.OpenLog(ctx, r.in.Task, r.in.Attempt, name, 0)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = from.Close() }() // it was only read
-	return r.keep(ctx, "log."+string(r.name), "log", from, maxLog)
+	return r.keep(ctx, as, "log", from, maxLog)
 }
 
 // keep stores bytes and records them as an output of the task.
@@ -156,9 +162,6 @@ func (r *run) keep(ctx context.Context, name, kind string, from io.Reader, limit
 	digest, size, err := r.Blobs.Put(ctx, from, limit)
 	if err != nil {
 		return "", err
-	}
-	if size == 0 && kind == "patch" {
-		flags = append(flags, "empty")
 	}
 	if flags == nil {
 		flags = []string{}

@@ -159,7 +159,7 @@ func (r *run) conclude(ctx context.Context, o stage.Outcome) error {
 func (r *run) settle(ctx context.Context) error {
 	var errs []error
 	for _, id := range r.commands {
-		if err := r.Sandboxes.Kill(ctx, r.row.Sandbox, id); err != nil && !hasReason(err, task.InputNotFound) {
+		if err := r.Sandboxes.Kill(ctx, r.row.Sandbox, id); err != nil && !hasReason(err, task.InputNotFound) && !hasReason(err, task.InputConflict) { // Frozen: nothing runs.
 			errs = append(errs, err)
 		}
 	}

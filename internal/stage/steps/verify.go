@@ -1,51 +1,51 @@
 package steps
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
 
+	"github.com/cofferdam/cofferdam/internal/output/evidence"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/script"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
 // verify judges the patch in a fresh sandbox: the base, the setup at the base,
-// the patch, the verify command. Nothing comes from the agent's sandbox.
+// the patch, the verify command. Nothing comes from the agent's sandbox. A command
+// that failed is run again in another, and the base by itself in a third.
 func (w *Work) verify(ctx context.Context, r *run) error {
 	if r.task.Spec.Verify == "" {
 		r.row.Sandbox = ""
 		return errSkipped
 	}
-	base, okBase := r.output("base")
-	patch, okPatch := r.output("patch")
-	if !okBase || !okPatch || r.task.Commit == "" {
-		return task.Fail(task.InfraInternal, "the base or the patch of the task is missing", nil)
+	if _, ok := r.output("base"); !ok || r.task.Commit == "" {
+		return task.Fail(task.InfraInternal, "the base of the task is missing", nil)
 	}
-	if err := r.create(ctx, stage.RoleVerify); err != nil {
+	patch, ok := r.output("patch")
+	if !ok {
+		return task.Fail(task.InfraInternal, "the patch of the task is missing", nil)
+	}
+	in := evidence.Input{
+		Base: r.task.Commit, Patch: patch.Digest, Setup: r.task.Spec.Setup, Command: r.task.Spec.Verify, Report: r.task.Spec.Report,
+		Whole: map[string]task.Digest{}, Compares: r.plan.Verifying.Compares(r.task.Spec.Report), FlakyPasses: r.plan.Verifying.FlakyPasses(),
+	}
+	judge, err := r.trial(ctx, evidence.Patch, in.Whole)
+	if err != nil {
 		return err
 	}
-	if err := r.putBlob(ctx, base.Digest, "base.bundle"); err != nil {
-		return err
-	}
-	if modules, ok := r.output("base.modules"); ok {
-		if err := r.putBlob(ctx, modules.Digest, "modules.tar"); err != nil {
+	in.Judge = *judge
+	if judge.Reason == task.VerifyFailed && r.plan.Verifying.Reruns() {
+		if in.Again, err = r.trial(ctx, evidence.Again, in.Whole); err != nil {
 			return err
 		}
 	}
-	if err := r.script(ctx, "verify-checkout", script.VerifyCheckout, task.VerifyFailed, "the checkout of the base"); err != nil {
-		return err
-	}
-	if err := r.setupAgain(ctx, "verify-setup"); err != nil {
-		return err
-	}
-	if patch.Size > 0 {
-		if err := r.applyPatch(ctx, patch); err != nil {
+	if in.Compares {
+		if in.Before, err = r.trial(ctx, evidence.Base, in.Whole); err != nil {
 			return err
 		}
 	}
-	return r.judgePatch(ctx, slices.Contains(patch.Flags, flagManifest))
+	r.row.Sandbox, r.row.ExitCode = r.trialSandbox(evidence.Patch), judge.ExitCode
+	return r.giveEvidence(ctx, in, slices.Contains(patch.Flags, flagManifest))
 }
 
 // script runs one of our scripts with the task's commit as its argument.
@@ -94,51 +94,4 @@ func (r *run) applyPatch(ctx context.Context, patch task.Output) error {
 		return r.setupAgain(ctx, "verify-setup-again")
 	}
 	return nil
-}
-
-// report is output "report".
-type report struct {
-	Command          string      `json:"command"`
-	ExitCode         int         `json:"exitCode"`
-	Reason           task.Reason `json:"reason,omitempty"`
-	DurationMS       int64       `json:"durationMs"`
-	Commit           string      `json:"commit"`
-	Log              task.Digest `json:"log"`
-	ManifestsTouched bool        `json:"manifestsTouched"`
-
-	JUnit *junitReport `json:"junit,omitempty"` // of the file that the task names
-}
-
-// judgePatch runs the verify command and keeps its report, whatever it says.
-func (r *run) judgePatch(ctx context.Context, manifests bool) error {
-	if err := r.give(ctx, task.Verify, stage.RoleVerify); err != nil {
-		return err
-	}
-	res, err := r.logged(ctx, command{
-		id: "verify", argv: []string{"sh", "-c", r.task.Spec.Verify}, env: append(r.taskEnv(), r.leaseEnv()...), timeout: r.plan.CommandTime(task.Verify),
-	})
-	if err != nil {
-		return err
-	}
-	verdict := r.judge(res, task.VerifyFailed, "the verify command")
-	log, err := r.storeLog(ctx)
-	if err != nil {
-		return err
-	}
-	tests, err := r.testReport(ctx, res.ExitCode)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(report{
-		Command: r.task.Spec.Verify, ExitCode: res.ExitCode, Reason: res.Reason,
-		DurationMS: res.EndedAt.Sub(res.StartedAt).Milliseconds(),
-		Commit:     r.task.Commit, Log: log, ManifestsTouched: manifests, JUnit: tests,
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := r.keep(ctx, "report", "report", bytes.NewReader(text), 1<<20); err != nil {
-		return err
-	}
-	return verdict
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/tree"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -52,7 +53,7 @@ func repository(ctx context.Context, sandboxes stage.Sandboxes, agent string) (w
 	}
 	defer func() { _ = from.Close() }() // it was only read
 	archive := tar.NewReader(from)
-	for entries := range maxEntries {
+	for entries := range tree.MaxEntries {
 		header, err := archive.Next()
 		switch {
 		case errors.Is(err, io.EOF):

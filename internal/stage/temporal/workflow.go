@@ -150,7 +150,7 @@ func stageLimit(name task.StageName, command time.Duration) time.Duration {
 	case task.Provision:
 		return 15 * time.Minute
 	case task.Verify:
-		return 5*command + time.Hour
+		return 10*command + time.Hour // three runs, each with setup twice at most
 	default:
 		return command + time.Hour
 	}

@@ -30,6 +30,7 @@ type (
 		Unknown        map[task.StageName]task.Unknown    `json:"unknown,omitempty"`  // of connections that no rule matches
 		Identity       map[task.StageName][]task.Identity `json:"identity,omitempty"` // for whom stages have tokens of their run
 		Timeout        map[task.StageName]time.Duration   `json:"timeout,omitempty"`
+		Model          task.ModelAccess                   `json:"model,omitzero"` // by which authority the agent asks its models
 		Files          task.FileRules                     `json:"files,omitzero"`
 		Widened        []string                           `json:"widened,omitempty"` // protections that are taken away
 		Sudo           bool                               `json:"sudo,omitempty"`
@@ -44,6 +45,7 @@ type (
 		Files        task.FileRules                 `json:"files,omitzero"`
 		Asked        task.RepositoryAsk             `json:"asked,omitzero"`
 		Narrowed     []string                       `json:"narrowed,omitempty"` // asked for, and not given
+		Model        task.ModelAccess               `json:"model,omitzero"`
 	}
 	// SandboxCreated is of kind sandbox.created.
 	SandboxCreated struct {
@@ -89,6 +91,46 @@ type (
 		Task    string      `json:"task"`
 		Attempt int         `json:"attempt"`
 		Output  task.Output `json:"output"`
+	}
+	// VerifyJudged is of kind verify.judged. The evidence has the rest.
+	VerifyJudged struct {
+		Task     string      `json:"task"`
+		Attempt  int         `json:"attempt"`
+		Round    int         `json:"round"`
+		Evidence task.Digest `json:"evidence"` // of output evidence
+		Base     string      `json:"base"`     // commit
+		Patch    task.Digest `json:"patch"`
+		Command  task.Digest `json:"command"` // of its text
+		Setup    task.Digest `json:"setup,omitempty"`
+
+		Outcome   string         `json:"outcome"` // passed, failed or flaky
+		Passes    bool           `json:"passes"`
+		Reason    task.Reason    `json:"reason,omitempty"`
+		ExitCodes map[string]int `json:"exitCodes"` // of the runs patch, again and base
+
+		Tests    int `json:"tests"` // of the report of the run patch
+		Failures int `json:"failures"`
+		Errors   int `json:"errors"`
+		Skipped  int `json:"skipped"`
+
+		Compared     bool     `json:"compared"` // with the base; else what follows is empty
+		NewlyFailing int      `json:"newlyFailing"`
+		NewlyPassing int      `json:"newlyPassing"`
+		Removed      int      `json:"removed"`
+		NewlySkipped int      `json:"newlySkipped"`
+		Findings     int      `json:"findings"` // files of tests that may have been weakened, by kind
+		Flags        []string `json:"flags"`
+	}
+	// PatchFlagged is of kind patch.flagged.
+	PatchFlagged struct {
+		Task     string                         `json:"task"`
+		Attempt  int                            `json:"attempt"`
+		Patch    task.Digest                    `json:"patch"`
+		Verdict  task.FlagVerdict               `json:"verdict"`
+		Flags    map[task.Flag]task.FlagVerdict `json:"flags"` // the kinds that were found, and what the policy says of each
+		Findings int                            `json:"findings"`
+		More     int                            `json:"more,omitempty"` // that are not listed
+		Digest   task.Digest                    `json:"digest"`         // of the listed ones as JSON
 	}
 	// EgressCollected is of kind egress.collected.
 	EgressCollected struct {
