@@ -123,6 +123,7 @@ func newSite(dir string) *site {
 		mux.HandleFunc(pattern, s.authorized(handle))
 	}
 	s.fakeFiles(mux)
+	s.fakeBudgets(mux)
 	s.Server = httptest.NewServer(mux)
 	return s
 }
