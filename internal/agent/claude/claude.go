@@ -1,6 +1,8 @@
 // Package claude runs Anthropic's Claude Code.
 //
-// Its permission prompts are off: the sandbox is the boundary. Its exit code 0
+// Its permission prompts are off, since the sandbox is the boundary; where policy
+// says something of tools it asks before each by its control protocol, and does
+// nothing without an answer. Its exit code 0
 // is not believed alone, since a refusal of the model's server can end with
 // subtype "success" and is_error set.
 package claude
@@ -31,6 +33,9 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 	argv := []string{
 		catalog.Program("claude"), "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
 	}
+	if run.Asks {
+		argv = asking()
+	}
 	if h.Spec.Model != "" {
 		argv = append(argv, "--model="+h.Spec.Model)
 	}
@@ -44,6 +49,9 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 	}
 	if run.Silence > 0 {
 		env = append(env, "API_TIMEOUT_MS="+strconv.FormatInt(run.Silence.Milliseconds(), 10))
+	}
+	if run.Asks { // the prompt is said, not given
+		return stage.HarnessStart{Argv: argv, Env: env, Stdin: true}, nil
 	}
 	return agent.Prompted(run, argv, env), nil
 }
@@ -61,6 +69,9 @@ func (h *Harness) key(run stage.HarnessRun) string {
 }
 
 // Read implements stage.Harness.
-func (h *Harness) Read(_ stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
+func (h *Harness) Read(run stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
+	if run.Asks {
+		return newSpeaker(run, emit)
+	}
 	return agent.NewReader(&dialect{}, emit)
 }
