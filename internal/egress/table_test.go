@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,11 +60,24 @@ func TestKindsAndFaults(t *testing.T) {
 // kindsThereAre reads them where they are said, so that one more is seen here.
 func kindsThereAre(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../task/credential.go", nil, 0)
+	files, err := filepath.Glob("../task/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var kinds []string
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds = append(kinds, kindsOf(t, file)...)
+	}
+	return kinds
+}
+
+// kindsOf are the texts of the constants of one file whose names say so.
+func kindsOf(t *testing.T, file *ast.File) (kinds []string) {
+	t.Helper()
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, "Kind") {

@@ -68,12 +68,14 @@ func webKinds() []webKind {
 	}
 	oidc := carried(task.KindOIDC, "", "Authorization", "Bearer ")
 	oidc.once, oidc.lease.Settings = true, map[string]string{task.SettingAudience: "https://vault.example"}
+	codex := carried(task.KindCodexLogin, "", "Authorization", "Bearer ")
+	codex.lease.Settings = map[string]string{task.SettingAccount: "an-account"}
 	all := []webKind{
 		carried(task.KindHeader, "", "X-Api-Key", ""), query,
 		basic(task.KindBasic, "", webPath, "/v2/x", "/v1/**", map[string]string{task.SettingUser: "robot"}),
 		git(task.KindGit, ""), git(task.KindGitHubApp, " as git"), carried(task.KindGitHubApp, "", "Authorization", "token "),
 		carried(task.KindOAuth, "", "Authorization", "Bearer "), carried(task.KindExchange, "", "Authorization", "Bearer "),
-		signed(task.KindAWS), signed(task.KindAWSWeb), oidc,
+		signed(task.KindAWS), signed(task.KindAWSWeb), oidc, codex, carried(task.KindClaudeLogin, "", "Authorization", "Bearer "),
 	}
 	for i := range all {
 		k := &all[i]
