@@ -90,3 +90,40 @@ func TestDependenciesAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// A test that a page names is there: pages say what holds a promise.
+func TestDocsNameTestsThatAreThere(t *testing.T) {
+	begins := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Za-z0-9_]+)\(`)
+	there := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range begins.FindAllSubmatch(text, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil || len(there) < 100 {
+		t.Fatalf("%d tests were found: %v", len(there), err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]+)`")
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/decisions/*.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+				if !there[m[1]] {
+					t.Errorf("%s names %s, which is not there", page, m[1])
+				}
+			}
+		}
+	}
+}
