@@ -26,7 +26,7 @@ type TaskRequest struct {
 
 	Project string `json:"project,omitempty" maxLength:"64" doc:"The project whose policy layer counts. Empty: none."`
 
-	Report string   `json:"report,omitempty" maxLength:"1024" doc:"Path, relative to the workspace, of the JUnit XML that the verify command writes. Empty: its exit code is the report."`
+	Report string   `json:"report,omitempty" maxLength:"1024" doc:"Path, relative to the workspace, of the report that the verify command writes: JUnit XML, go test -json, TAP or pytest -v -rA, told apart by its bytes. - is the command's own output. Empty: its exit code is the report."`
 	Files  []string `json:"files,omitempty" nullable:"false" maxItems:"64" doc:"Globs of files of the agent's workspace that are kept, such as dist/**. * stands within a part, ** for any parts."`
 }
 
@@ -50,34 +50,38 @@ type Agent struct {
 	Model      string `json:"model,omitempty" maxLength:"256" doc:"As the provider names it. Empty: the agent's own default."`
 	ModelURL   string `json:"modelURL,omitempty" maxLength:"4096" doc:"In place of the provider's address."`
 	Credential string `json:"credential,omitempty" maxLength:"63" doc:"Name of the provider's key in the vault. Empty: the provider's name."`
+	Mode       string `json:"mode,omitempty" maxLength:"16" doc:"How it asks its models: direct, gateway or auto. Empty: what the policy says, or auto."`
 	MaxTurns   int    `json:"maxTurns,omitempty" minimum:"0" maximum:"10000" doc:"Of loop; 0: 50."`
 }
 
 // Task is one request and what became of it.
 type Task struct {
-	ID           string     `json:"id"`
-	State        string     `json:"state"`
-	Reason       string     `json:"reason" doc:"Reason code; empty while all is well."`
-	Text         string     `json:"text,omitempty" doc:"The reason in words."`
-	RequestedBy  string     `json:"requestedBy"`
-	Repo         string     `json:"repo"`
-	Ref          string     `json:"ref"`
-	Commit       string     `json:"commit"`
-	Worker       string     `json:"worker"`
-	PolicyDigest string     `json:"policyDigest"`
-	Attempt      int        `json:"attempt"`
-	Stages       []Stage    `json:"stages" nullable:"false"`
-	Outputs      []Output   `json:"outputs" nullable:"false"`
-	Actions      []Action   `json:"actions" nullable:"false"`
-	Project      string     `json:"project,omitempty" doc:"Whose policy layer counts."`
-	Narrowed     []string   `json:"narrowed,omitempty" nullable:"false" doc:"What the repository's .cofferdam/task.yaml asked for and is not given."`
-	History      []StageRun `json:"history" nullable:"false" doc:"Every run of every stage, in order: all attempts and their rounds; only in the answer about one task."`
-	Leases       []Lease    `json:"leases" nullable:"false" doc:"Credentials lent to its stages; only in the answer about one task."`
-	Approvals    []Approval `json:"approvals" nullable:"false" doc:"What was asked of persons; only in the answer about one task."`
-	Budgets      []Budget   `json:"budgets,omitempty" doc:"What it may use of models, its own first; only in the answer about one task."`
-	Usage        Usage      `json:"usage"`
-	CreatedAt    time.Time  `json:"createdAt"`
-	EndedAt      *time.Time `json:"endedAt,omitempty"`
+	ID           string        `json:"id"`
+	State        string        `json:"state"`
+	Reason       string        `json:"reason" doc:"Reason code; empty while all is well."`
+	Text         string        `json:"text,omitempty" doc:"The reason in words."`
+	RequestedBy  string        `json:"requestedBy"`
+	Repo         string        `json:"repo"`
+	Ref          string        `json:"ref"`
+	Commit       string        `json:"commit"`
+	Worker       string        `json:"worker"`
+	PolicyDigest string        `json:"policyDigest"`
+	Attempt      int           `json:"attempt"`
+	Stages       []Stage       `json:"stages" nullable:"false"`
+	Outputs      []Output      `json:"outputs" nullable:"false"`
+	Actions      []Action      `json:"actions" nullable:"false"`
+	Project      string        `json:"project,omitempty" doc:"Whose policy layer counts."`
+	Narrowed     []string      `json:"narrowed,omitempty" nullable:"false" doc:"What the repository's .cofferdam/task.yaml asked for and is not given."`
+	History      []StageRun    `json:"history" nullable:"false" doc:"Every run of every stage, in order: all attempts and their rounds; only in the answer about one task."`
+	Leases       []Lease       `json:"leases" nullable:"false" doc:"Credentials lent to its stages; only in the answer about one task."`
+	Approvals    []Approval    `json:"approvals" nullable:"false" doc:"What was asked of persons; only in the answer about one task."`
+	Budgets      []Budget      `json:"budgets,omitempty" doc:"What it may use of models, its own first; only in the answer about one task."`
+	Verification *Verification `json:"verification,omitempty" doc:"What was verified of its patch; only in the answer about one task."`
+	Usage        Usage         `json:"usage"`
+	CreatedAt    time.Time     `json:"createdAt"`
+	EndedAt      *time.Time    `json:"endedAt,omitempty"`
+
+	Model *ModelAccess `json:"model,omitempty" doc:"How its agent asks its models; only in the answer about one task."`
 }
 
 // Ended says whether the task's state is final.
@@ -101,7 +105,7 @@ type Stage struct {
 // Output is a thing the task leaves, kept by hash.
 type Output struct {
 	Name   string   `json:"name"`
-	Kind   string   `json:"kind" doc:"patch, bundle, report, log, file or base."`
+	Kind   string   `json:"kind" doc:"patch, bundle, report, evidence, tests, log, file or base."`
 	Digest string   `json:"digest"`
 	Size   int64    `json:"size"`
 	Flags  []string `json:"flags" nullable:"false"`

@@ -21,6 +21,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/cli/approvals"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
+	"github.com/cofferdam/cofferdam/internal/cli/verification"
 )
 
 // maxPolicy is what the server takes as the text of a policy.
@@ -76,7 +77,7 @@ with the task's exit code; see cofferdam --help.`,
 	o.model.Flags(f)
 	f.StringVar(&o.setup, "setup", "", "shell command that prepares the workspace")
 	f.StringVar(&o.verify, "verify", "", "shell command that judges the patch, in a fresh sandbox")
-	f.StringVar(&o.report, "report", "", "JUnit XML `file` that the verify command writes, relative to the workspace")
+	f.StringVar(&o.report, "report", "", "test report `file` that the verify command writes (JUnit XML, go test -json, TAP, pytest -v -rA), or - for its output")
 	f.StringArrayVar(&o.files, "files", nil, "`glob` of files of the agent's workspace to keep, such as 'dist/**'; may be given again")
 	f.StringVar(&o.policyFile, "policy", "", "file that says what the sandboxes may reach")
 	f.StringVar(&o.project, "project", "", "`name` of the project whose policy layer counts; see cofferdam policy project")
@@ -352,7 +353,7 @@ func summary(out io.Writer, t api.Task) error {
 	pairs := []string{"task", t.ID + " " + t.State + " after " + took, "because", because}
 	for _, s := range t.Stages {
 		if s.Name == "verify" && s.State != "pending" {
-			pairs = append(pairs, "verify", s.State)
+			pairs = append(pairs, "verify", s.State+verification.Brief(t))
 		}
 	}
 	for _, o := range t.Outputs {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/cli/outputs"
 	"github.com/cofferdam/cofferdam/internal/cli/progress"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
+	"github.com/cofferdam/cofferdam/internal/cli/verification"
 )
 
 func (a *app) taskShowCmd() *cobra.Command {
@@ -60,7 +62,7 @@ func taskShow(ctx context.Context, c *client.Client, id string, asJSON bool, out
 	if err := show.Table(out, []string{"STAGE", "STATE", "REASON", "TIME", "SANDBOX", "TEXT"}, rows); err != nil {
 		return err
 	}
-	if err := history.Print(out, t); err != nil {
+	if err := errors.Join(history.Print(out, t), verification.Print(out, t)); err != nil {
 		return err
 	}
 	if len(t.Leases) > 0 {

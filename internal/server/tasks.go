@@ -25,6 +25,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/server/problem"
 	"github.com/cofferdam/cofferdam/internal/server/traffic"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
+	"github.com/cofferdam/cofferdam/internal/server/verification"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -133,6 +134,9 @@ func (s *Server) createTask(ctx context.Context, in *createTaskInput) (*taskOutp
 		return nil, err
 	}
 	layers, err := s.layers(ctx, spec.Project)
+	if err == nil {
+		layers.Models, err = s.need.Credentials.ModelKeys(ctx, p.User)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -285,6 +289,7 @@ func (s *Server) getTask(ctx context.Context, in *taskPath) (*taskOutput, error)
 		return nil, s.gone(ctx, in.ID, err)
 	}
 	out := translate.Task(t)
+	out.Verification = verification.Of(ctx, s.need.Blobs, t)
 	if out.Leases, err = s.need.Credentials.Of(ctx, t.ID); err != nil {
 		return nil, err
 	}

@@ -96,6 +96,7 @@ func Rooms() map[string]Room {
 		"internal/fleet/link":                 {Rooms: []string{task, sandbox}, Foreign: []string{"github.com/hashicorp/yamux"}},
 		"internal/worker":                     {Rooms: []string{task, sandbox, "internal/fleet/link"}},
 		"internal/server/runidentity":         {Rooms: []string{"api", "internal/identity", "internal/server/operation"}},
+		"internal/server/verification":        {Rooms: []string{"api", task}},
 		"internal/server/incident":            {Rooms: []string{"api", task, "internal/identity", "internal/server/operation", "internal/server/problem"}},
 		"internal/server/evidence":            {Rooms: []string{"api", task, sandbox, "internal/audit/evidence", "internal/identity", "internal/server/operation", "internal/server/problem"}, Foreign: []string{"github.com/danielgtaylor/huma/v2"}},
 		"internal/server/keys":                {Rooms: []string{"api", task, "internal/identity", "internal/server/operation", "internal/server/problem"}},
