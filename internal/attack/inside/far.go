@@ -211,6 +211,13 @@ func reset(said string) (is bool) {
 	return is
 }
 
+// badRequest says whether the answer is 400 or 404, which have numbers of their own
+// (RFC 7541, appendix A).
+func badRequest(said string) (is bool) {
+	frames(said, func(kind, _ byte, body string) { is = is || kind == 1 && body != "" && (body[0] == 0x8c || body[0] == 0x8d) })
+	return is
+}
+
 // finished says whether an answer is whole.
 func finished(said string) (is bool) {
 	frames(said, func(kind, flags byte, _ string) { is = is || kind <= 1 && flags&1 != 0 })

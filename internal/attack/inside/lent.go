@@ -226,6 +226,14 @@ func (t *try) over2(what, name string, port int, body string, all ...[2]string) 
 	if ended && !strings.Contains(answer, t.marker()) {
 		return held("%s: the stream or the connection was ended", what)
 	}
+	if badRequest(answer) && code(answer) == "" {
+		return held("%s: refused as misshapen", what)
+	}
+	for _, f := range all {
+		if c := code(answer); f[0] == ":path" && strings.Contains(f[1], "/"+attack.Cut+"/") && c != "" && !strings.Contains(answer, t.marker()) {
+			return held("%s: it was broken off with %s", what, c)
+		}
+	}
 	return t.refused(what, answer, err)
 }
 

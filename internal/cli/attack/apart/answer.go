@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/attack"
 )
@@ -80,6 +81,7 @@ func (f *Far) reply(w http.ResponseWriter, r *http.Request) {
 		for i := range len(key) {
 			_, _ = io.WriteString(w, key[i:i+1])
 			_ = http.NewResponseController(w).Flush()
+			time.Sleep(2 * time.Millisecond) // so that they are not read as one
 		}
 	case path == "/ok/header":
 		w.Header().Set("X-Echo", key)
