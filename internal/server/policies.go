@@ -97,6 +97,11 @@ func (s *Server) detail(ctx context.Context, t task.Task, out *api.Task) error {
 	if err != nil {
 		return err
 	}
+	// A policy that can't be compiled any longer tells nothing.
+	if plan, err := s.need.Policies.Compile(t.Spec, t.Layers); err == nil && plan.Model.Mode != "" {
+		m := api.ModelAccess(plan.Model)
+		out.Model = &m
+	}
 	for _, r := range runs {
 		out.History = append(out.History, api.StageRun{
 			Attempt: r.Attempt, Round: max(r.Round, 1), Stage: string(r.Name), State: string(r.State), Reason: string(r.Reason), Text: r.Text,

@@ -165,7 +165,7 @@ func Spec(r api.TaskRequest) task.Spec {
 		Repo: task.Repo{URL: r.Repo.URL, Bundle: task.Digest(r.Repo.Bundle), Name: r.Repo.Name, Ref: r.Repo.Ref, Credential: r.Repo.Credential},
 		Agent: task.AgentSpec{
 			Name: r.Agent.Name, Argv: r.Agent.Argv, Version: r.Agent.Version, Provider: r.Agent.Provider, Model: r.Agent.Model,
-			ModelURL: r.Agent.ModelURL, Credential: r.Agent.Credential, MaxTurns: r.Agent.MaxTurns,
+			ModelURL: r.Agent.ModelURL, Credential: r.Agent.Credential, Mode: r.Agent.Mode, MaxTurns: r.Agent.MaxTurns,
 		},
 	}
 }

@@ -35,7 +35,7 @@ func (w *Work) admit(ctx context.Context, r *run) error {
 		Task: r.in.Task, RequestedBy: r.task.RequestedBy, Repo: r.task.Spec.Repo,
 		SpecDigest: spec, PolicyDigest: r.plan.Digest, Limits: r.plan.Limits.WithDefaults(), Rules: r.plan.Rules,
 		Project: r.asked.Project, OperatorDigest: fact.LayerDigest(r.task.Layers.Operator), ProjectDigest: fact.LayerDigest(r.task.Layers.Project),
-		Unknown: r.plan.Unknown, Identity: r.plan.Identity, Timeout: r.plan.Timeout, Files: r.plan.Files, Widened: r.plan.Files.Widened(), Sudo: r.plan.Sudo,
+		Unknown: r.plan.Unknown, Identity: r.plan.Identity, Model: r.plan.Model, Timeout: r.plan.Timeout, Files: r.plan.Files, Widened: r.plan.Files.Widened(), Sudo: r.plan.Sudo,
 	})
 	if err != nil {
 		return err

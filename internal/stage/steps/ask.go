@@ -60,7 +60,7 @@ func (r *run) repositoryAsks(ctx context.Context, commit string) (stage.TaskUpda
 	u.Layers, u.PolicyDigest = &layers, plan.Digest
 	return u, r.Recorder.Record(ctx, r.in.Task, "policy.repository/"+string(plan.Digest), "policy.repository", seenByControl, fact.RepositoryAsked{
 		Task: r.in.Task, Commit: commit, Digest: task.Digest("sha256:" + hex.EncodeToString(sum[:])),
-		PolicyDigest: plan.Digest, Rules: plan.Rules, Files: plan.Files, Asked: plan.Repository, Narrowed: layers.Narrowed,
+		PolicyDigest: plan.Digest, Rules: plan.Rules, Files: plan.Files, Asked: plan.Repository, Narrowed: layers.Narrowed, Model: plan.Model,
 	})
 }
 
