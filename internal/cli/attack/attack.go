@@ -94,31 +94,40 @@ func Run(ctx context.Context, c *client.Client, o Options) (rep attack.Report, e
 	}
 	began := time.Now()
 	defer func() { err = errors.Join(err, a.clear(ctx, c)) }()
-	gone := a.timed(ctx, cmp.Or(o.Within, usual), checks, func(ctx context.Context) error { return a.all(ctx, c, checks) })
+	within, cancel := context.WithTimeoutCause(ctx, cmp.Or(o.Within, usual), errCut)
+	defer cancel()
+	gone := a.timed(within, checks, func(ctx context.Context) error { return a.all(ctx, c, checks) })
 	if err := ctx.Err(); err != nil {
 		return rep, errors.Join(err, gone)
 	}
+	rep = a.report(checks)
+	rep.Seconds = time.Since(began).Seconds()
+	return rep, gone
+}
+
+// report puts together what was said, and what reached the machine.
+func (a *assault) report(checks []attack.Check) attack.Report {
 	results := make([]attack.Result, 0, len(checks))
+	cut := false
 	for _, k := range checks {
 		r, ok := a.got[k.ID]
 		if !ok {
 			r = attack.Result{Outcome: attack.Untried, Happened: "nothing was said about it"}
 		}
+		cut = cut || r.Happened == errCut.Error()
 		r.ID, r.Tried = k.ID, k.Tried
 		a.can.correct(&r)
 		results = append(results, r)
 	}
-	rep = attack.Sum(results)
-	rep.Seconds, rep.Cut = time.Since(began).Seconds(), a.over()
-	return rep, gone
+	rep := attack.Sum(results)
+	rep.Cut = cut
+	return rep
 }
 
-// timed tries the checks until the time is used up. What is said after that is not
+// timed tries the checks until ctx ends for errCut. What is said after that is not
 // believed, since a request that is cut looks like one that was refused; what
 // reached a canary or a server is.
-func (a *assault) timed(ctx context.Context, within time.Duration, checks []attack.Check, tries func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, errCut)
-	defer cancel()
+func (a *assault) timed(ctx context.Context, checks []attack.Check, tries func(context.Context) error) error {
 	a.over = func() bool { return errors.Is(context.Cause(ctx), errCut) }
 	err := tries(ctx)
 	if a.over() {

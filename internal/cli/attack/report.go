@@ -40,6 +40,11 @@ func List(out io.Writer, r attack.Report) error {
 			return err
 		}
 	}
+	if r.Cut {
+		if _, err := fmt.Fprintln(out, "The time was used up before all were tried (--within): what was not says so above, and proves nothing."); err != nil {
+			return err
+		}
+	}
 	_, err := fmt.Fprintf(out, "%d checks in %.0f s: %d held, %d fell, %d untried\n", len(r.Checks), r.Seconds, r.Held, r.Fell, r.Untried)
 	return err
 }
@@ -53,7 +58,8 @@ table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:t
 .held{color:#116329}.fell{color:#a40e26;font-weight:700}.untried{color:#7d4e00;font-weight:700}code{white-space:nowrap}</style></head><body>
 <h1>Attack report</h1>
 <p class="{{if .Fell}}fell{{else if .Untried}}untried{{else}}held{{end}}">{{len .Checks}} checks in {{printf "%.0f" .Seconds}} s: {{.Held}} held, {{.Fell}} fell, {{.Untried}} untried.</p>
-<p>Held: tried, and got nowhere. Fell: got somewhere. Untried: could not be tried, and proves nothing.</p>
+{{if .Cut}}<p class="untried">The time was used up before all were tried: what was not is untried, and proves nothing.</p>
+{{end}}<p>Held: tried, and got nowhere. Fell: got somewhere. Untried: could not be tried, and proves nothing.</p>
 <table><thead><tr><th>outcome</th><th>check</th><th>what was tried</th><th>what happened</th></tr></thead><tbody>
 {{range .Checks}}<tr><td class="{{.Outcome}}">{{.Outcome}}</td><td><code>{{.ID}}</code></td><td>{{.Tried}}</td><td>{{.Happened}}</td></tr>
 {{end}}</tbody></table></body></html>

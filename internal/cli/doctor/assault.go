@@ -73,7 +73,7 @@ func (o *assault) run(ctx context.Context, h Host) error {
 	} else {
 		err = errors.Join(err, attack.List(h.Out, rep))
 	}
-	if err == nil && (rep.Fell > 0 || rep.Held == 0 || rep.Untried > 0 && !o.allowUntried) {
+	if err == nil && (rep.Fell > 0 || rep.Held == 0 || rep.Cut || rep.Untried > 0 && !o.allowUntried) {
 		return h.Failed(api.ExitCode("infra.internal"))
 	}
 	return err
