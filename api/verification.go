@@ -36,7 +36,7 @@ type VerifyRun struct {
 	Tests    *TestCounts `json:"tests,omitempty"`
 	Foreign  int         `json:"foreign,omitempty" doc:"Lines of the report that were not understood."`
 	Problem  string      `json:"problem,omitempty" doc:"Why there are no tests."`
-	Whole    string      `json:"whole,omitempty" doc:"Digest of output tests.RUN, which has every test."`
+	Whole    string      `json:"whole" doc:"Digest of output tests.RUN, which has every test."`
 }
 
 // TestCounts are how many tests ended how.
