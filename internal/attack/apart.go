@@ -122,7 +122,7 @@ func crowdChecks() []Check {
 	return []Check{
 		{"limits.connections", Crowded, "more connections than are allowed, and one again after they ended"},
 		{"limits.refusals", Crowded, "1,000 refused connections, after which an allowed one passes"},
-		{"limits.half-open", Crowded, "connections that say nothing, which must not keep others out for ever"},
+		{"limits.half-open", Crowded, "connections that say nothing, after whose end others pass"},
 		{"limits.big-header", Crowded, "a header of 8 MiB"},
 		{"limits.names", Crowded, "more names than are allowed, while those that there are stay"},
 		{"limits.elsewhere", Outside, "whether another sandbox reaches its server while and after one used up its limits"},

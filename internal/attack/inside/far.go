@@ -127,7 +127,7 @@ func (t *try) refused(what, answer string, err error) verdict {
 	case strings.HasPrefix(answer, "HTTP/1.1 4"):
 		line, _, _ := strings.Cut(answer, "\r\n")
 		return held("%s: refused with %s", what, line)
-	case c != "":
+	case strings.HasPrefix(c, "egress."):
 		return fell("%s: the gateway let it through: %s", what, c)
 	default:
 		return untried("%s: nothing was said: %q, %v", what, answer, err)
@@ -214,7 +214,9 @@ func reset(said string) (is bool) {
 // badRequest says whether the answer is 400 or 404, which have numbers of their own
 // (RFC 7541, appendix A).
 func badRequest(said string) (is bool) {
-	frames(said, func(kind, _ byte, body string) { is = is || kind == 1 && body != "" && (body[0] == 0x8c || body[0] == 0x8d) })
+	frames(said, func(kind, _ byte, body string) {
+		is = is || kind == 1 && body != "" && (body[0] == 0x8c || body[0] == 0x8d)
+	})
 	return is
 }
 

@@ -20,7 +20,7 @@ func TestRefused(t *testing.T) {
 	for answer, want := range map[string]string{
 		"": attack.Untried, "HTTP/1.1 200 OK\r\n\r\nsomething": attack.Untried, far: attack.Fell, "HTTP/1.1 403 Forbidden\r\n\r\n" + `{"code":"policy.denied"}` + far: attack.Fell,
 		"HTTP/1.1 403 Forbidden\r\n\r\n" + `{"code":"policy.credential"}`: attack.Held, "HTTP/1.1 400 Bad Request\r\n\r\n": attack.Held, "HTTP/1.1 502 Bad Gateway\r\n\r\n" + `{"code":"egress.unreachable"}`: attack.Fell,
-		"HTTP/1.1 503 Service Unavailable\r\n\r\n" + `{"code":"infra.control_plane_away"}`: attack.Fell,
+		"HTTP/1.1 503 Service Unavailable\r\n\r\n" + `{"code":"infra.control_plane_away"}`: attack.Untried,
 	} {
 		if v := aTry().refused("x", answer, errors.New("y")); v.outcome != want {
 			t.Errorf("%q: %+v, want %s", answer, v, want)
