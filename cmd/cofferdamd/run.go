@@ -28,6 +28,8 @@ import (
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/identity/issuer"
 	"github.com/cofferdam/cofferdam/internal/output"
+	patchflags "github.com/cofferdam/cofferdam/internal/output/flags"
+	"github.com/cofferdam/cofferdam/internal/output/flags/secrets"
 	"github.com/cofferdam/cofferdam/internal/output/retention"
 	"github.com/cofferdam/cofferdam/internal/policy"
 	"github.com/cofferdam/cofferdam/internal/server"
@@ -243,7 +245,7 @@ func (p *plane) connect(ctx context.Context, listening netip.AddrPort) error {
 	p.fleet = fleet.New(p.registry, fleet.Options{Placement: p.store})
 	p.budgets = p.newBudgets()
 	p.work = steps.New(steps.Deps{
-		Permission: p.fleet, FileFacts: p.store,
+		Permission: p.fleet, FileFacts: p.store, Judge: patchflags.New(&secrets.Finder{}),
 		Sandboxes: p.fleet, Facts: kept{p.store, p.blobs}, Logs: p.store, Blobs: p.blobs, Recorder: p.audit, Policies: &p.policies, Leases: p.leases, Masks: p.leases, Harnesses: harnesses(),
 		Loop: p.loop(listening), Approvals: p.inbox, Budgets: purse.Purse{Budgets: p.budgets},
 		Now: func() time.Time { return time.Now().UTC() }, Logger: p.log,

@@ -149,6 +149,9 @@ type Output struct {
 	Path   []byte   `json:"path,omitempty"` // of a kept file: its bytes as they were in the workspace
 
 	Removed *time.Time `json:"removed,omitempty"` // when its bytes were removed; nil: they are there
+
+	Findings []Finding   `json:"findings,omitempty"` // of a patch: in what it may bite, the worst first
+	Verdict  FlagVerdict `json:"verdict,omitempty"`  // of a patch: what they come to; empty: nobody looked
 }
 
 // Action is an outside effect. None exists yet; the list is always empty.

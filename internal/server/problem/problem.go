@@ -31,7 +31,7 @@ func statusOf(r task.Reason) int {
 		return http.StatusRequestEntityTooLarge
 	case task.LimitTime, task.LimitMemory, task.LimitPIDs, task.LimitDisk, task.LimitOutput, task.LimitNames, task.LimitConnections, task.LimitInodes, task.LimitFiles, task.LimitTurns, task.LimitSpend:
 		return http.StatusConflict
-	case task.PolicyDenied, task.PolicyAddress, task.PolicyNameMismatch, task.PolicyProtocol, task.PolicyCredential, task.PolicyFiles, task.PolicyCeiling, task.PolicyModel:
+	case task.PolicyDenied, task.PolicyAddress, task.PolicyNameMismatch, task.PolicyProtocol, task.PolicyCredential, task.PolicyFiles, task.PolicyCeiling, task.PolicyOutput, task.PolicyModel:
 		return http.StatusForbidden
 	case task.EgressUnresolved, task.EgressUnreachable, task.EgressUntrusted:
 		return http.StatusFailedDependency

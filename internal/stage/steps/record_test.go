@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cofferdam/cofferdam/internal/output/flags"
+	"github.com/cofferdam/cofferdam/internal/output/flags/secrets"
 	"github.com/cofferdam/cofferdam/internal/sandbox"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/fact"
@@ -247,7 +249,7 @@ func newHouse(t *testing.T, spec task.Spec) *house {
 	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{plan: stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}, guarded: &guarded{rules: map[string]task.FileRules{}}}
 	h.work = New(Deps{
 		Sandboxes: h.machine, Facts: d, Logs: d, Blobs: d, Recorder: d, Policies: h.plan, Leases: h.lender, Harnesses: fakeHarnesses{},
-		Permission: h.guarded, FileFacts: h.guarded,
+		Permission: h.guarded, FileFacts: h.guarded, Judge: flags.New(&secrets.Finder{}),
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	return h

@@ -57,6 +57,7 @@ type Deps struct {
 	Harnesses  stage.Harnesses
 	Permission stage.FilePermission
 	FileFacts  stage.FileFacts
+	Judge      stage.PatchJudge
 	Loop       stage.Loop      // nil: a task that asks for it is refused
 	Approvals  stage.Approvals // nil: nobody is asked anything
 	Budgets    purse.Purse
