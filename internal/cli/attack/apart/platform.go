@@ -60,7 +60,7 @@ func Up(ctx context.Context, bin string, f *Far) (*Platform, error) {
 			return p, err
 		}
 	}
-	if err := p.run(ctx, "up", "--data", p.Data, "--listen", "127.0.0.1:0", "--detach", "--images", "off", "--dns", f.Names, "--roots", roots, "--policy-operator", policy); err != nil {
+	if err := p.run(ctx, "up", "--data", p.Data, "--listen", "127.0.0.1:0", "--detach", "--bin", bin, "--images", "off", "--dns", f.Names, "--roots", roots, "--policy-operator", policy); err != nil {
 		return p, fmt.Errorf("the platform apart does not start: %w", err)
 	}
 	var conf struct{ URL, Token string }
