@@ -46,7 +46,9 @@ about objects on them that no record explains. Ends with 0 when all is well, and
 
 With --attack, tries instead from inside of sandboxes what must not work, on this
 machine, in about two minutes: each check is tried for real and held, fell, or could
-not be tried. Ends with 0 only if all held. It makes sandboxes and removes them.`,
+not be tried. Ends with 0 only if all held. It makes sandboxes and removes them. As root
+it also starts a platform apart, by the same programs, with throw-away credentials and
+servers of its own, tries there what needs some, and removes it.`,
 		Example: `  cofferdam doctor
   cofferdam doctor --attack --page report.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
