@@ -13,7 +13,10 @@
 //
 // The agent is hostile. It is offered no file system and no terminal of ours;
 // what it asks to be allowed is allowed, because the sandbox is the boundary, and
-// is told as an event. How much it may ask is limited.
+// is told as an event. Where policy says something of tools, each is asked about
+// instead, and what is said after a question waits for its answer; what an agent
+// does without asking is bounded by the sandbox alone. How much it may ask is
+// limited.
 //
 // Not promised: that a talk survives a change of what this package says, such as
 // an upgrade. Then the agent sees half a line, and the attempt fails.
@@ -81,22 +84,37 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 
 // Read implements stage.Harness. What it returns is a stage.HarnessSpeaker.
 func (h *Harness) Read(run stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
-	t := newTalk(h.spec.Model, run)
+	return Speak(Peer{Name: h.spec.Name, Model: h.spec.Model}, run, emit)
+}
+
+// Peer is an agent that speaks the protocol.
+type Peer struct {
+	Name   string // for people
+	Model  string // to be chosen; empty: the agent's own
+	Titled bool   // the title of a command that it asks about is the command
+}
+
+// Speak begins a talk with a peer.
+func Speak(p Peer, run stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessAsker {
+	t := newTalk(p.Model, run)
+	t.peer = p
 	return &speaker{Reader: agent.NewReader(t, emit), talk: t}
 }
 
-// speaker is a stage.HarnessSpeaker.
+// speaker is a stage.HarnessAsker.
 type speaker struct {
 	*agent.Reader
 	talk *talk
 }
 
 // Say implements stage.HarnessSpeaker.
-func (s *speaker) Say() []byte {
-	said := s.talk.out
-	s.talk.out = nil
-	return said
-}
+func (s *speaker) Say() []byte { return s.talk.Said() }
 
 // Done implements stage.HarnessSpeaker.
-func (s *speaker) Done() bool { return s.talk.step == over }
+func (s *speaker) Done() bool { return s.talk.step == over && s.talk.Whole() }
+
+// Asks implements stage.HarnessAsker.
+func (s *speaker) Asks() []stage.HarnessAsk { return s.talk.Asks() }
+
+// Answer implements stage.HarnessAsker.
+func (s *speaker) Answer(number int, a task.ToolAnswer) { s.talk.Answer(number, a) }

@@ -33,12 +33,13 @@ const (
 )
 
 // talk is one conversation: what the agent writes goes in by Line, what we say
-// gathers in out. It implements agent.Dialect.
+// gathers in the Talk. It implements agent.Dialect.
 type talk struct {
+	agent.Talk
+	peer  Peer
 	model string // to choose; empty: the agent's own
 	run   stage.HarnessRun
 
-	out      []byte
 	step     step
 	number   int // of our latest request
 	session  opened
@@ -72,11 +73,16 @@ type opened struct {
 
 func newTalk(model string, run stage.HarnessRun) *talk {
 	t := &talk{model: model, run: run, calls: map[string]*call{}}
+	t.begin()
+	return t
+}
+
+// begin says who we are.
+func (t *talk) begin() {
 	t.ask(hello, protocol.AgentMethodInitialize, protocol.InitializeRequest{
 		ProtocolVersion: protocol.ProtocolVersionNumber,
 		ClientInfo:      &protocol.Implementation{Name: "cofferdam", Version: "1"},
 	})
-	return t
 }
 
 // message is one line of JSON-RPC.
@@ -99,7 +105,7 @@ func (t *talk) say(line any) {
 		t.fail(task.Fail(task.InfraInternal, "a line to the agent could not be written", err))
 		return
 	}
-	t.out = append(append(t.out, b...), '\n')
+	t.Words(append(b, '\n'))
 }
 
 // ask sends our next request.
@@ -165,7 +171,19 @@ func (t *talk) request(id json.RawMessage, m message, emit func(task.AgentEvent)
 		Result  any             `json:"result,omitempty"`
 		Error   *refusal        `json:"error,omitempty"`
 	}{Version: "2.0", ID: id}
-	if m.Method == protocol.ClientMethodSessionRequestPermission {
+	switch {
+	case m.Method != protocol.ClientMethodSessionRequestPermission:
+	case t.run.Asks && t.step == prompt:
+		if result, ok := t.question(m.Params, emit); ok {
+			t.Ask(result.call, result.use, func(a task.ToolAnswer) []byte {
+				answer.Result = result.choose(a)
+				b, _ := json.Marshal(answer) // texts and numbers that were read as JSON
+				return append(b, '\n')
+			})
+			return true
+		}
+	case t.run.Asks: // nothing is done before the prompt or after the turn
+	default:
 		answer.Result = t.permit(m.Params, emit)
 	}
 	if answer.Result == nil {

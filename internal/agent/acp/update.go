@@ -14,6 +14,7 @@ import (
 type call struct {
 	tool, title, input string
 	told               bool
+	asked              bool // whether it may be
 }
 
 // toolCall is what an agent tells of a call; what is empty did not change.
@@ -106,6 +107,10 @@ func (t *talk) call(u toolCall, emit func(task.AgentEvent)) {
 	}
 	if in := string(u.Input); in != "" && in != "null" && in != "{}" {
 		c.input = in
+	}
+	if t.run.Asks && !c.asked && u.Status != "" && u.Status != agent.Text(protocol.ToolCallStatusPending) && u.Status != agent.Text(protocol.ToolCallStatusFailed) {
+		c.asked = true
+		emit(task.AgentEvent{Type: "permission", Call: id, Tool: c.tool, Failed: true, Text: "the agent did this without asking; the sandbox alone bounds it"})
 	}
 	ended := u.Status == agent.Text(protocol.ToolCallStatusCompleted) || u.Status == agent.Text(protocol.ToolCallStatusFailed)
 	if ended || c.input != "" || u.Status == agent.Text(protocol.ToolCallStatusInProgress) {

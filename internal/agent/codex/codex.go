@@ -2,7 +2,8 @@
 //
 // Its own sandbox is off, since it runs in one. It gets a provider of our own
 // naming: the built-in one ignores a base URL from the environment and tries
-// WebSockets first. Plugins and analytics are off, or it calls hosts that no
+// WebSockets first. Where policy says something of tools it runs as its app-server
+// and asks before each command and each change of files. Plugins and analytics are off, or it calls hosts that no
 // policy names.
 package codex
 
@@ -38,13 +39,21 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 	if run.Silence > 0 {
 		idle = fmt.Sprintf(",stream_idle_timeout_ms=%d", run.Silence.Milliseconds())
 	}
+	argv = append(argv, "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+	if run.Asks {
+		argv = []string{catalog.Program("codex"), "app-server"}
+	}
 	// strconv.Quote writes a TOML basic string for what can stand in a URL.
 	argv = append(
-		argv, "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--disable", "plugins",
-		"-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false", "-c", `model_provider="cofferdam"`,
+		argv, "--disable", "plugins", "-c", "analytics.enabled=false", "-c", "check_for_update_on_startup=false", "-c", `model_provider="cofferdam"`,
 		"-c", fmt.Sprintf(`model_providers.cofferdam={name="cofferdam",base_url=%s,env_key=%s,wire_api="responses",request_max_retries=2,stream_max_retries=2%s}`,
 			strconv.Quote(h.Provider.URL), strconv.Quote(h.Provider.Env), idle),
 	)
+	env := []string{h.Provider.Env + "=" + agent.Key(run), "CODEX_HOME=/home/agent/.codex"} // not beneath /tmp, where it refuses to work
+	config := stage.HarnessFile{Path: ".codex/config.toml"}
+	if run.Asks { // the prompt, the model and the session are said
+		return stage.HarnessStart{Argv: argv, Env: env, Files: []stage.HarnessFile{config}, Stdin: true}, nil
+	}
 	if h.Spec.Model != "" {
 		argv = append(argv, "--model="+h.Spec.Model)
 	}
@@ -52,12 +61,13 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 		argv = append(argv, run.Session)
 	}
 	argv = append(argv, "-") // the prompt is its standard input
-	// Not beneath /tmp, where it refuses to work.
-	env := []string{h.Provider.Env + "=" + agent.Key(run), "CODEX_HOME=/home/agent/.codex"}
-	return agent.Prompted(run, argv, env, stage.HarnessFile{Path: ".codex/config.toml"}), nil
+	return agent.Prompted(run, argv, env, config), nil
 }
 
 // Read implements stage.Harness.
-func (h *Harness) Read(_ stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
+func (h *Harness) Read(run stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
+	if run.Asks {
+		return newSpeaker(h.Spec.Model, run, emit)
+	}
 	return agent.NewReader(&dialect{}, emit)
 }

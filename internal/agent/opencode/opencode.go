@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"github.com/cofferdam/cofferdam/internal/agent"
+	"github.com/cofferdam/cofferdam/internal/agent/acp"
 	"github.com/cofferdam/cofferdam/internal/agent/catalog"
 	"github.com/cofferdam/cofferdam/internal/stage"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -59,15 +60,25 @@ func (h *Harness) Start(run stage.HarnessRun) (stage.HarnessStart, error) {
 	if run.Session != "" {
 		argv = append(argv, "--session", run.Session)
 	}
-	config, err := Config(h.Provider, h.Spec.Model, "allow")
+	permission := "allow"
+	if run.Asks {
+		argv, permission = []string{catalog.Program("opencode"), "acp"}, "ask"
+	}
+	config, err := Config(h.Provider, h.Spec.Model, permission)
 	if err != nil {
 		return stage.HarnessStart{}, err
 	}
 	env := append(Environment(), h.Provider.Env+"="+agent.Key(run), "OPENCODE_CONFIG_CONTENT="+config)
+	if run.Asks { // the prompt is said, not given
+		return stage.HarnessStart{Argv: argv, Env: env, Stdin: true}, nil
+	}
 	return agent.Prompted(run, argv, env), nil
 }
 
 // Read implements stage.Harness.
-func (h *Harness) Read(_ stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
+func (h *Harness) Read(run stage.HarnessRun, emit func(task.AgentEvent)) stage.HarnessReader {
+	if run.Asks {
+		return acp.Speak(acp.Peer{Name: "opencode"}, run, emit)
+	}
 	return agent.NewReader(&dialect{}, emit)
 }

@@ -74,11 +74,21 @@ func quotable(text string, quote byte) bool {
 // one command in it, and false where that is not one command with plain
 // arguments.
 func Command(argv []string) ([]string, bool) {
-	if len(argv) == 3 && isShell(argv[0]) && (argv[1] == "-c" || argv[1] == "-lc") {
-		return Argv(argv[2])
+	for range maxShells {
+		if len(argv) != 3 || !isShell(argv[0]) || argv[1] != "-c" && argv[1] != "-lc" {
+			return argv, len(argv) > 0
+		}
+		inner, ok := Argv(argv[2])
+		if !ok {
+			return nil, false
+		}
+		argv = inner
 	}
-	return argv, len(argv) > 0
+	return nil, false
 }
+
+// maxShells is how many shells that run each other are looked through.
+const maxShells = 3
 
 func isShell(program string) bool {
 	dir, name := path.Split(program)

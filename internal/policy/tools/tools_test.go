@@ -105,6 +105,8 @@ func TestDecide(t *testing.T) {
 		"the command":                  {shell("go test ./..."), task.ToolAllowed},
 		"without a shell":              {task.ToolAsk{Tool: "shell", Kind: task.ToolShell, Argv: []string{"go", "test", "./..."}}, task.ToolAllowed},
 		"a login shell":                {task.ToolAsk{Tool: "shell", Kind: task.ToolShell, Argv: []string{"/bin/bash", "-lc", "go test ./..."}}, task.ToolAllowed},
+		"a shell in a shell":           {shell(`/bin/bash -lc 'go test ./...'`), task.ToolAllowed},
+		"something in a shell":         {shell(`/bin/bash -lc 'go test ./...; id'`), task.ToolAsked},
 		"another shell":                {task.ToolAsk{Tool: "shell", Kind: task.ToolShell, Argv: []string{"./bash", "-c", "go test ./..."}}, task.ToolAsked},
 		"spaces":                       {shell("  go\ttest   ./... "), task.ToolAllowed},
 		"quotes":                       {shell(`go 'test' "./..."`), task.ToolAllowed},
