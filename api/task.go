@@ -113,6 +113,9 @@ type Output struct {
 	Path       string     `json:"path,omitempty" doc:"Of a kept file: its name in the workspace."`
 	PathBase64 string     `json:"pathBase64,omitempty" doc:"The same, when it is not UTF-8."`
 	RemovedAt  *time.Time `json:"removedAt,omitempty" doc:"When its bytes were removed; the digest stays."`
+
+	Findings []Finding `json:"findings,omitempty" doc:"Of a patch: in what it may bite who takes it, the worst first."`
+	Verdict  string    `json:"verdict,omitempty" doc:"Of a patch: what its findings come to: allow, approve (nothing outside is done with it before a person saw it) or refuse."`
 }
 
 // OutputList is what a task left.

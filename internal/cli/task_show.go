@@ -108,5 +108,8 @@ func outputTable(out io.Writer, list []api.Output) error {
 	for _, o := range list {
 		rows = append(rows, []string{o.Name, o.Kind, size(o.Size), o.Digest, outputs.Flags(o)})
 	}
-	return show.Table(out, []string{"OUTPUT", "KIND", "SIZE", "DIGEST", "FLAGS"}, rows)
+	if err := show.Table(out, []string{"OUTPUT", "KIND", "SIZE", "DIGEST", "FLAGS"}, rows); err != nil {
+		return err
+	}
+	return outputs.Findings(out, list)
 }

@@ -215,14 +215,15 @@ func (s *Store) AddOutput(ctx context.Context, id string, o task.Output) error {
 		o.Flags = []string{}
 	}
 	flags, err := jsonText(o.Flags)
-	if err != nil {
+	findings, err2 := jsonText(o.Findings)
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	err = s.change(ctx, id, func(tx bun.Tx) error {
 		if _, err := oneTask(ctx, tx, id); err != nil {
 			return err
 		}
-		row := outputRow{Task: id, Name: o.Name, Kind: o.Kind, Digest: string(o.Digest), Size: o.Size, Flags: flags, Path: base64.StdEncoding.EncodeToString(o.Path)}
+		row := outputRow{Task: id, Name: o.Name, Kind: o.Kind, Digest: string(o.Digest), Size: o.Size, Flags: flags, Path: base64.StdEncoding.EncodeToString(o.Path), Findings: findings, Verdict: string(o.Verdict)}
 		var old outputRow
 		switch err := tx.NewSelect().Model(&old).Where("task = ? AND name = ?", id, o.Name).Scan(ctx); {
 		case err == nil:

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -124,6 +125,9 @@ type outputRow struct {
 
 	Path    string `bun:"path"` // base64
 	Removed *int64 `bun:"removed_at"`
+
+	Findings string `bun:"findings"`
+	Verdict  string `bun:"verdict"`
 }
 
 func (r outputRow) output() (task.Output, error) {
@@ -135,7 +139,8 @@ func (r outputRow) output() (task.Output, error) {
 	if len(path) > 0 {
 		o.Path = path
 	}
-	if err := json.Unmarshal([]byte(r.Flags), &o.Flags); err != nil {
+	o.Verdict = task.FlagVerdict(r.Verdict)
+	if err := errors.Join(json.Unmarshal([]byte(r.Flags), &o.Flags), json.Unmarshal([]byte(r.Findings), &o.Findings)); err != nil {
 		return o, fmt.Errorf("flags of output %q: %w", r.Name, err)
 	}
 	return o, nil

@@ -335,16 +335,17 @@ func TestOutputs(t *testing.T) {
 	id := create(t, s, task.Task{}).ID
 	for range 2 {
 		must(t, s.AddOutput(t.Context(), id, task.Output{Name: "patch", Kind: "patch", Digest: "sha256:1", Size: 5}))
+		must(t, s.AddOutput(t.Context(), id, task.Output{Name: "bites", Kind: "patch", Digest: "sha256:4", Verdict: task.FlagApprove, Findings: []task.Finding{{ID: "build.make", Flag: task.FlagBuild, Path: `"\303"`, Line: 3, Why: "w"}}}))
 		must(t, s.AddOutput(t.Context(), id, task.Output{Name: "log.agent", Kind: "log", Digest: "sha256:2", Flags: []string{"executes on commit"}}))
 	}
 	must(t, s.AddOutput(t.Context(), id, task.Output{Name: "patch", Kind: "patch", Digest: "sha256:3", Size: 6}))
 	got, events := read(t, s, id)
-	want := []task.Output{{Name: "patch", Kind: "patch", Digest: "sha256:3", Size: 6, Flags: []string{}}, {Name: "log.agent", Kind: "log", Digest: "sha256:2", Flags: []string{"executes on commit"}}}
+	want := []task.Output{{Name: "patch", Kind: "patch", Digest: "sha256:3", Size: 6, Flags: []string{}}, {Name: "bites", Kind: "patch", Digest: "sha256:4", Flags: []string{}, Verdict: task.FlagApprove, Findings: []task.Finding{{ID: "build.make", Flag: task.FlagBuild, Path: `"\303"`, Line: 3, Why: "w"}}}, {Name: "log.agent", Kind: "log", Digest: "sha256:2", Flags: []string{"executes on commit"}}}
 	if diff := cmp.Diff(want, got.Outputs); diff != "" {
 		t.Error(diff)
 	}
-	if len(events) != 4 { // the task, two outputs, one replaced; repetitions tell nothing
-		t.Errorf("%d events, want 4", len(events))
+	if len(events) != 5 { // the task, three outputs, one replaced; repetitions tell nothing
+		t.Errorf("%d events, want 5", len(events))
 	}
 }
 

@@ -60,6 +60,10 @@ func Output(o task.Output) api.Output {
 		flags = []string{}
 	}
 	out := api.Output{Name: o.Name, Kind: o.Kind, Digest: string(o.Digest), Size: o.Size, Flags: flags, RemovedAt: o.Removed}
+	out.Verdict = string(o.Verdict)
+	for _, f := range o.Findings {
+		out.Findings = append(out.Findings, api.Finding{ID: f.ID, Flag: string(f.Flag), Severity: f.Severity, Verdict: string(f.Verdict), Path: f.Path, Line: f.Line, Why: f.Why})
+	}
 	if utf8.Valid(o.Path) {
 		out.Path = string(o.Path)
 	} else {
