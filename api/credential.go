@@ -18,7 +18,7 @@ type CredentialRequest struct {
 	Env      string            `json:"env,omitempty" maxLength:"127" doc:"The variable that gets the placeholder in the stages it is lent to. Empty: none."`
 	Kind     string            `json:"kind,omitempty" maxLength:"64" doc:"How a request carries it, or how it is made. Empty: header."`
 	Settings map[string]string `json:"settings,omitempty" doc:"What the kind needs besides; none is secret."`
-	Value    string            `json:"value,omitempty" maxLength:"8192" doc:"The secret. No answer ever holds it."`
+	Value    string            `json:"value,omitempty" maxLength:"16384" doc:"The secret. No answer ever holds it."`
 }
 
 // Credential is a credential of the vault, without its value.

@@ -44,7 +44,7 @@ func (h Host) add() *cobra.Command {
 	var req api.CredentialRequest
 	var settings []string
 	var ports []int
-	var file string
+	var file, dir string
 	cmd := &cobra.Command{
 		Use: "add NAME", Short: "Put a credential into the vault", Args: cobra.ExactArgs(1),
 		Long: `Put a credential into the vault of the installation. Its value is read from the
@@ -53,7 +53,8 @@ Policies name it, as in "credential: NAME" at a rule; stages that such a rule le
 it to see a placeholder in its place, and the gateway puts the value into the header
 of requests to the hosts, ports, methods and paths that it is bound to, and no others.`,
 		Example: `  cofferdam credential add anthropic --provider anthropic --shared < key.txt
-  cofferdam credential add registry --host npm.example.com --path '/**' --method GET --env NPM_TOKEN --from-file token`,
+  cofferdam credential add registry --host npm.example.com --path '/**' --method GET --env NPM_TOKEN --from-file token
+  cofferdam credential add my-claude --kind claude-login --dir ~/.claude`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Name = args[0]
 			for _, p := range ports {
@@ -62,7 +63,7 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 				}
 				req.Ports = append(req.Ports, uint16(p))
 			}
-			if len(req.Hosts) == 0 && req.Provider == "" {
+			if len(req.Hosts) == 0 && req.Provider == "" && !isLogin(req.Kind) {
 				return invalid("--host: a credential must be bound to the hosts it is for; give --host, or --provider")
 			}
 			for _, text := range settings {
@@ -77,10 +78,13 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 			}
 			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				var err error
-				if !minted(req.Kind, req.Settings) {
+				if !minted(req.Kind, req.Settings) && dir == "" {
 					if req.Value, err = h.value(ctx, file); err != nil {
 						return err
 					}
+				}
+				if err := setLogin(&req, dir); err != nil {
+					return err
 				}
 				made, err := c.AddCredential(ctx, req)
 				if err != nil {
@@ -107,6 +111,7 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 	f.StringVar(&req.Provider, "provider", "", "vendor of models whose key it is: anthropic, openai or google; fills the rest")
 	f.StringVar(&req.Owner, "owner", "", "`user` whose tasks may use it (default you)")
 	f.BoolVar(&req.Shared, "shared", false, "everyone's tasks may use it")
+	f.StringVar(&dir, "dir", "", "`folder` on the control plane's machine that a login is kept in by its own tool, such as ~/.claude")
 	f.StringVar(&file, "from-file", "", "`file` with the value (default the standard input)")
 	return cmd
 }
@@ -114,7 +119,7 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 // minted says whether a kind of credential is made from nothing but who the run
 // is, so that there is no value to read: of an exchange where no client is named.
 func minted(kind string, settings map[string]string) bool {
-	return kind == "oidc" || kind == "aws-web-identity" || kind == "token-exchange" && settings["client_id"] == ""
+	return kind == "oidc" || kind == "aws-web-identity" || settings["dir"] != "" || kind == "token-exchange" && settings["client_id"] == ""
 }
 
 // carrying says how requests carry a credential.
