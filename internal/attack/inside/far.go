@@ -142,7 +142,7 @@ func (t *try) forbidden(q request) verdict {
 
 // frame is a frame of HTTP/2 (RFC 9113 §4.1).
 func frame(kind, flags byte, stream uint32, body []byte) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(body))<<8|uint32(kind)) //nolint:gosec // G115: short
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(body))<<8|uint32(kind))
 	b = append(b, flags)
 	return append(binary.BigEndian.AppendUint32(b, stream), body...)
 }

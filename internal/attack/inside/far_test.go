@@ -42,6 +42,15 @@ func TestUnseen(t *testing.T) {
 			}
 		}
 	}
+	chunks := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for _, c := range value + aTry().marker() {
+		chunks += "1\r\n" + string(c) + "\r\n"
+	}
+	for _, end := range []string{"0\r\n\r\n", ""} { // whole, and broken off
+		if v := aTry().unseen("x", chunks+end, nil); v.outcome != attack.Fell {
+			t.Errorf("in pieces: %+v", v)
+		}
+	}
 	if v := aTry().unseen("x", "[sealed] "+aTry().marker(), nil); v.outcome != attack.Held {
 		t.Errorf("%+v", v)
 	}

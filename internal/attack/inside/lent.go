@@ -1,10 +1,13 @@
 package inside
 
 import (
+	"bufio"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -160,8 +163,21 @@ func (t *try) shows(text string) string {
 	return ""
 }
 
+// joined is an answer with its body behind it once more, in one piece if it came in
+// chunks.
+func joined(answer string) string {
+	res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), nil)
+	if err != nil {
+		return answer
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body) // what came of it counts
+	return answer + "\n" + string(body)
+}
+
 // unseen judges an answer that must have come and must not have the value.
 func (t *try) unseen(what, answer string, err error) verdict {
+	answer = joined(answer)
 	if form := t.shows(answer); form != "" {
 		return fell("%s: the value came back, as %.24s…", what, form)
 	}

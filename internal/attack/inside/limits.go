@@ -130,7 +130,7 @@ func memory() verdict {
 		all = append(all, b)
 		// Memory is watched a few times a second: what takes it at once ends the whole
 		// sandbox, which is another limit than the command's that is tried here.
-		time.Sleep(2 * time.Millisecond)
+		<-time.After(2 * time.Millisecond)
 	}
 	return fell("%s", fmt.Sprintf("%d MiB of memory were taken", len(all)*8))
 }

@@ -81,7 +81,11 @@ func (f *Far) reply(w http.ResponseWriter, r *http.Request) {
 		for i := range len(key) {
 			_, _ = io.WriteString(w, key[i:i+1])
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(2 * time.Millisecond) // so that they are not read as one
+			select {
+			case <-time.After(2 * time.Millisecond): // so that they are not read as one
+			case <-r.Context().Done():
+				return
+			}
 		}
 	case path == "/ok/header":
 		w.Header().Set("X-Echo", key)

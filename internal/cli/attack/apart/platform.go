@@ -46,7 +46,7 @@ func Up(ctx context.Context, bin string, f *Far) (*Platform, error) {
 		return p, err
 	}
 	// Daemons of other users look into it.
-	if err := os.Chmod(p.Data, 0o755); err != nil { //nolint:gosec // G302: see above
+	if err := os.Chmod(p.Data, 0o755); err != nil {
 		return p, err
 	}
 	roots, policy := filepath.Join(p.Data, "roots.pem"), filepath.Join(p.Data, "operator.yaml")
@@ -56,7 +56,7 @@ func Up(ctx context.Context, bin string, f *Far) (*Platform, error) {
 		fmt.Fprintf(&private, "  - {host: %s, ports: [%d, %d, %d]}\n", name, f.Ports.Bound, f.Ports.Other, f.Ports.Plain)
 	}
 	for file, text := range map[string][]byte{roots: f.PEM, policy: []byte(private.String())} {
-		if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // G306: see above
+		if err := os.WriteFile(file, text, 0o644); err != nil {
 			return p, err
 		}
 	}
@@ -106,7 +106,7 @@ func (p *Platform) run(ctx context.Context, args ...string) error {
 
 // Lend puts the throw-away credentials into the vault.
 func (p *Platform) Lend(ctx context.Context, f *Far) error {
-	port := []uint16{uint16(f.Ports.Bound)} //nolint:gosec // G115: a port
+	port := []uint16{uint16(f.Ports.Bound)}
 	var errs []error
 	for i, r := range []api.CredentialRequest{
 		{Name: "far-key", Hosts: []string{attack.FarName, attack.FalseName}, Methods: []string{"GET"}, Paths: []string{"/ok/**"}, Header: keyHeader, Env: "FAR_KEY"},

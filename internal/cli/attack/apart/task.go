@@ -69,7 +69,7 @@ func (p *Platform) bundle(ctx context.Context, files map[string][]byte) ([]byte,
 	dir := filepath.Join(p.Data, "repository")
 	for name, text := range files {
 		file := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o755)); err != nil { //nolint:gosec // G301, G306: nothing of it is secret
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o755)); err != nil {
 			return nil, err
 		}
 	}
@@ -113,11 +113,11 @@ func (f *Far) holds(text []byte) bool {
 func (p *Platform) AtRest(f *Far) (found string, files int, err error) {
 	err = filepath.WalkDir(p.Data, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // what went away meanwhile has nothing to see
+			return nil // what went away meanwhile has nothing to see
 		}
 		file, err := os.Open(name)
 		if err != nil {
-			return nil //nolint:nilerr // likewise
+			return nil // likewise
 		}
 		defer file.Close()
 		files++
@@ -130,7 +130,7 @@ func (p *Platform) AtRest(f *Far) (found string, files int, err error) {
 				return fs.SkipAll
 			}
 			if err != nil || n == 0 {
-				return nil //nolint:nilerr // its end
+				return nil // its end
 			}
 			// A value may stand at the end of one piece and the beginning of the next.
 			kept = copy(b, b[max(0, kept+n-100):kept+n])
