@@ -35,6 +35,7 @@ type desk struct {
 	egress  map[string]int64
 	blobs   map[task.Digest][]byte
 	audit   map[string]string // key → kind
+	said    map[string]string // key → facts
 	receipt int
 	agent   map[string]task.AgentEvent
 }
@@ -197,13 +198,14 @@ func (d *desk) Open(_ context.Context, digest task.Digest) (io.ReadCloser, error
 }
 
 func (d *desk) Record(_ context.Context, _, key, kind, _ string, facts any) error {
-	if _, err := json.Marshal(facts); err != nil {
+	text, err := json.Marshal(facts)
+	if err != nil {
 		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, ok := d.audit[key]; !ok {
-		d.audit[key] = kind
+		d.audit[key], d.said[key] = kind, string(text)
 	}
 	return nil
 }
@@ -244,7 +246,7 @@ func newHouse(t *testing.T, spec task.Spec) *house {
 	t.Helper()
 	d := &desk{
 		task: task.Task{ID: taskID, State: task.Queued, Spec: spec},
-		logs: map[string][]byte{}, egress: map[string]int64{}, blobs: map[task.Digest][]byte{}, audit: map[string]string{},
+		logs: map[string][]byte{}, egress: map[string]int64{}, blobs: map[task.Digest][]byte{}, audit: map[string]string{}, said: map[string]string{},
 	}
 	h := &house{desk: d, t: t, machine: newMachine(t), plan: &plans{plan: stage.Plan{Digest: "sha256:plan"}}, lender: &lender{revoked: map[string]bool{}}, guarded: &guarded{rules: map[string]task.FileRules{}}}
 	h.work = New(Deps{
