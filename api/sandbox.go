@@ -36,7 +36,7 @@ type Sandbox struct {
 	Task      string          `json:"task,omitempty"`
 	Role      string          `json:"role,omitempty"`
 	Worker    string          `json:"worker"`
-	State     string          `json:"state" doc:"live, dead or lost."`
+	State     string          `json:"state" doc:"live, dead, lost, or frozen: kept as evidence."`
 	Reason    string          `json:"reason,omitempty" doc:"Why it is dead."`
 	Network   bool            `json:"network"`
 	Sudo      bool            `json:"sudo,omitempty" doc:"Commands may run as root inside."`

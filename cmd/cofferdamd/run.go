@@ -296,7 +296,7 @@ func (p *plane) server() (*server.Server, error) {
 			Places: p.fleet, Commands: p.fleet, Console: p.fleet, Files: p.fleet, Single: p.fleet, Workers: p.fleet, Agents: p.fleet, Harnesses: harnesses(), Audit: p.audit,
 			Budgets: spent, Approvals: inbox, Credentials: desk, Denials: p.store, History: p.store,
 			Policy: &serverpolicies.Desk{Judge: &p.policies, Projects: p.store, Audit: p.audit, Now: func() time.Time { return time.Now().UTC() }},
-			Desks:  []operation.Desk{inbox, spent, &runidentity.Desk{Issuer: p.issuer}, p.incident(), p.machines(), p.keyDesk()},
+			Desks:  []operation.Desk{inbox, spent, &runidentity.Desk{Issuer: p.issuer}, p.incident(), p.machines(), p.keyDesk(), p.evidence()},
 			Probes: append([]server.Probe{
 				{ID: "vault", Ask: p.vault.Check, OK: "every credential opens", Fix: "tasks that need none go on"},
 				{ID: "store", Ask: p.store.Ping, OK: "the database answers", Fix: "look at the log of cofferdamd and at the disk"},

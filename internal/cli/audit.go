@@ -7,9 +7,9 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	verify := receipts.Verify(receipts.Host{
-		JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
+	h := receipts.Host{
+		Ask: a.ask, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
 		Failed: func() error { return &exitError{1} }, In: a.In, Out: a.Out,
-	})
-	return group("audit", "Prove what happened", verify, a.auditExportCmd(), a.auditKeyCmd())
+	}
+	return group("audit", "Prove what happened", receipts.Verify(h), a.auditExportCmd(), receipts.Key(h))
 }

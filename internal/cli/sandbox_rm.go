@@ -10,16 +10,19 @@ import (
 )
 
 func (a *app) sandboxRmCmd() *cobra.Command {
-	return &cobra.Command{
+	kept := false
+	cmd := &cobra.Command{
 		Use: "rm ID...", Short: "Destroy sandboxes and everything in them", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.stay(cmd.Context(), func(ctx context.Context, c *client.Client) error { return a.sandboxRm(ctx, c, args) })
+			return a.stay(cmd.Context(), func(ctx context.Context, c *client.Client) error { return a.sandboxRm(ctx, c, args, kept) })
 		},
 	}
+	cmd.Flags().BoolVar(&kept, "evidence", false, "also sandboxes that are kept as evidence, which are let go")
+	return cmd
 }
 
 // sandboxRm removes as many as it can, and fails with the first failure.
-func (a *app) sandboxRm(ctx context.Context, c *client.Client, ids []string) error {
+func (a *app) sandboxRm(ctx context.Context, c *client.Client, ids []string, kept bool) error {
 	for _, id := range ids {
 		if !sandboxID.MatchString(id) {
 			return usage("%q is not the id of a sandbox", id)
@@ -28,7 +31,11 @@ func (a *app) sandboxRm(ctx context.Context, c *client.Client, ids []string) err
 	removed := []string{}
 	var failed error
 	for _, id := range ids {
-		err := c.RemoveSandbox(ctx, id)
+		remove := c.RemoveSandbox
+		if kept {
+			remove = c.ReleaseEvidence
+		}
+		err := remove(ctx, id)
 		switch {
 		case err == nil:
 			removed = append(removed, id)

@@ -3,6 +3,7 @@
 package receipts
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/client"
 	"github.com/cofferdam/cofferdam/internal/audit"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
@@ -29,6 +31,8 @@ type options struct {
 
 // Host is what the command is part of.
 type Host struct {
+	// Ask runs one short question to the server; needed for Key only.
+	Ask    func(ctx context.Context, work func(context.Context, *client.Client) error) error
 	JSON   func() bool       // one document is wanted
 	Print  func(v any) error // prints it
 	Failed func() error      // ends with 1 when what was to be said was said
@@ -78,7 +82,7 @@ type verified struct {
 }
 
 func (h Host) verify(o options) error {
-	key, err := readKeys(o.keys)
+	key, err := Keys(o.keys)
 	if err != nil {
 		return err
 	}
@@ -128,8 +132,8 @@ func (h Host) verify(o options) error {
 	return h.tell(all, o.show)
 }
 
-// readKeys gives the keys, one a line.
-func readKeys(all []string) (string, error) {
+// Keys reads public keys, each itself or a file of them, and gives them one a line.
+func Keys(all []string) (string, error) {
 	if len(all) == 0 {
 		all = []string{""}
 	}

@@ -129,6 +129,9 @@ func Sandbox(owner, worker string, i sandbox.Info) api.Sandbox {
 	for _, c := range i.Commands {
 		out.Commands = append(out.Commands, Command(c))
 	}
+	if i.Frozen {
+		out.State = "frozen"
+	}
 	return out
 }
 

@@ -59,7 +59,9 @@ func (w *Work) discard(ctx context.Context, taskID, sandboxID string) error {
 		return err
 	}
 	before := w.collect(ctx, taskID, sandboxID)
-	if err := w.Sandboxes.Destroy(ctx, sandboxID); err != nil {
+	if err := w.Sandboxes.Destroy(ctx, sandboxID); hasReason(err, task.InputConflict) { // A person keeps it as evidence.
+		return w.Recorder.Record(ctx, taskID, "sandbox.kept/"+sandboxID, "sandbox.kept", seenByWorker, fact.SandboxDestroyed{Task: taskID, Sandbox: sandboxID})
+	} else if err != nil {
 		return err
 	}
 	if after := w.collect(ctx, taskID, sandboxID); after != nil && before != nil {

@@ -1,9 +1,8 @@
-package cli
+package receipts
 
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +10,8 @@ import (
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
-func (a *app) auditKeyCmd() *cobra.Command {
+// Key returns the command that prints what verifies.
+func Key(h Host) *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
 		Use: "key", Short: "Print the key that receipts are verified with", Args: cobra.NoArgs,
@@ -20,26 +20,24 @@ is made, and keep it elsewhere: a key that is fetched from a server at the time 
 verifying proves nothing against that server. With --all, those before it too, the oldest
 first: what was signed before a rotation is verified with them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error { return auditKey(ctx, c, all, a.json, a.Out) })
+			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				key, err := c.AuditKey(ctx)
+				if err != nil {
+					return err
+				}
+				if h.JSON() {
+					return h.Print(key)
+				}
+				for _, one := range key.Former {
+					if all {
+						fmt.Fprintln(h.Out, show.Line(one))
+					}
+				}
+				_, err = fmt.Fprintln(h.Out, show.Line(key.Key))
+				return err
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also the keys that signed before it")
 	return cmd
-}
-
-func auditKey(ctx context.Context, c *client.Client, all, asJSON bool, out io.Writer) error {
-	key, err := c.AuditKey(ctx)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return printJSON(out, key)
-	}
-	for _, one := range key.Former {
-		if all {
-			fmt.Fprintln(out, show.Line(one))
-		}
-	}
-	_, err = fmt.Fprintln(out, show.Line(key.Key))
-	return err
 }
