@@ -167,7 +167,7 @@ func (l *Leases) Lend(ctx context.Context, use task.LeaseUse, rules []task.Rule)
 	slices.Sort(order)
 	var out []task.Lent
 	for _, name := range order {
-		one, err := l.lend(ctx, use, name)
+		one, err := l.lend(ctx, use, name, task.EndsWith(name, rules))
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (l *Leases) Lend(ctx context.Context, use task.LeaseUse, rules []task.Rule)
 	return append(out, identity...), err
 }
 
-func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string) (task.Lent, error) {
+func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string, ends *time.Time) (task.Lent, error) {
 	c, err := l.vault.Get(ctx, name)
 	if err != nil && reasonOf(err) != task.InputNotFound {
 		return task.Lent{}, err
@@ -203,7 +203,7 @@ func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string) (task
 	return l.keep(ctx, task.Lent{
 		Lease: task.Lease{
 			ID: leaseID(use, c.ID), Credential: c.Name, Kind: c.Kind, Settings: settingsOf(c), Header: c.Header, Prefix: c.Prefix, Placeholder: placeholderOf(c),
-			Hosts: c.Hosts, Ports: c.Ports, Methods: c.Methods, Paths: c.Paths,
+			Hosts: c.Hosts, Ports: c.Ports, Methods: c.Methods, Paths: c.Paths, Ends: ends,
 		},
 		CredentialID: c.ID, Env: c.Env, Task: use.Task, Attempt: use.Attempt, Stage: use.Stage, Sandbox: use.Sandbox,
 		Count: 1, From: l.moment(),
@@ -268,6 +268,9 @@ func (l *Leases) End(ctx context.Context, taskID, sandbox, why string) error {
 func (l *Leases) recordEnd(ctx context.Context, one task.Lent) error {
 	if one.Active() {
 		return nil
+	}
+	if one.Over(*one.Until) { // nobody was lent it since
+		one.Until, one.Ended = one.Ends, task.EndedTime
 	}
 	key := fmt.Sprintf("credential.ended/%s/%d", one.ID, one.Count)
 	return l.audit.Record(ctx, one.Task, key, "credential.ended", seenBy, factsOf(one))
@@ -346,7 +349,7 @@ func (l *Leases) Value(ctx context.Context, sandbox, lease string) (task.Given, 
 	if err != nil {
 		return task.Given{}, err
 	}
-	if have.Sandbox != sandbox || !have.Active() {
+	if have.Sandbox != sandbox || !have.Active() || have.Over(l.now()) {
 		return task.Given{}, refused
 	}
 	if have.OfIdentity() {

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/netstack"
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
@@ -137,7 +138,7 @@ func (c *connection) run(r *netstack.Request) {
 
 // use is what was asked for, as policy reads it.
 func (c *connection) use() decide.Use {
-	return decide.Use{Name: c.name, Address: c.address, Port: c.to.Port()}
+	return decide.Use{Name: c.name, Address: c.address, Port: c.to.Port(), At: time.Now()}
 }
 
 // dial tries the checked addresses, records each before, and keeps the

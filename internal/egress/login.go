@@ -184,7 +184,7 @@ func (c *connection) startable(g *postgres.Guest) (*task.Lease, error) {
 func (c *connection) boundLease() *task.Lease {
 	for i := range c.grant.Leases {
 		l := &c.grant.Leases[i]
-		if l.Credential != c.decision.Credential || l.Kind != task.KindPostgres || l.Placeholder == "" || l.Settings["user"] == "" || l.Settings["database"] == "" {
+		if l.Credential != c.decision.Credential || l.Over(time.Now()) || l.Kind != task.KindPostgres || l.Placeholder == "" || l.Settings["user"] == "" || l.Settings["database"] == "" {
 			continue
 		}
 		var rules []task.Rule

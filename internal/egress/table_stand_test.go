@@ -124,6 +124,7 @@ type stand struct {
 	kind          webKind
 	plane         *controlPlane
 	second, plain *far
+	told          chan task.Grant // what the lender was told to keep
 
 	mu     sync.Mutex
 	answer http.HandlerFunc // of the one that it is bound to
@@ -134,7 +135,17 @@ func newStand(t *testing.T, k webKind) *stand {
 	s := &stand{kind: k, plane: &controlPlane{value: k.value, once: k.once}, answer: hello}
 	s.within = &within{authority: egresstest.NewFar(t)}
 	l := lending(t, s.plane)
-	s.rig = newRig(t, nil, func(o *Options) { o.Roots, o.Lender, o.Granted = s.authority.Roots, l, l.Granted })
+	s.told = make(chan task.Grant, 64)
+	s.rig = newRig(t, nil, func(o *Options) {
+		o.Roots, o.Lender = s.authority.Roots, l
+		o.Granted = func(g task.Grant) {
+			l.Granted(g)
+			select {
+			case s.told <- g:
+			default:
+			}
+		}
+	})
 	soon := time.Now().Add(time.Hour)
 	s.within.far = s.serve(s.authority.Certificate(t, "ok.test", soon), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

@@ -60,7 +60,8 @@ type way struct {
 	grant  task.Grant
 	rules  *decide.Index // of grant
 	conns  map[*connection]struct{}
-	asking int // connections that wait for an answer
+	asking int         // connections that wait for an answer
+	ending *time.Timer // of the rule of grant that ends next; nil: none does
 	closed bool
 }
 
@@ -107,6 +108,9 @@ func newWay(g *Gateway, h Handed, a *authority.Authority) (*way, error) {
 		records.Close()
 		return nil, err
 	}
+	w.mu.Lock()
+	w.await()
+	w.mu.Unlock()
 	close(ready)
 	for _, c := range w.stack.Names() {
 		go w.nameServer().Packets(w.ctx, c)
@@ -216,6 +220,7 @@ func (w *way) setGrant(grant task.Grant) {
 	}
 	before := w.grant
 	w.grant, w.rules = grant, decide.NewIndex(grant)
+	w.await()
 	var cut []*connection
 	if sameButAnswers(before, grant) {
 		cut = w.cutUnder(takenBack(before, grant))
@@ -264,6 +269,7 @@ func (w *way) close() {
 		return
 	}
 	w.closed = true
+	w.await()
 	cut := w.cutAll()
 	w.mu.Unlock()
 	w.cancel()

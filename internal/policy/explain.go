@@ -149,6 +149,7 @@ func ruleText(rule task.Rule) string {
 		{" headers ", match.Text(rule.Headers)},
 		{" body ", bodyText(rule.Body)},
 		{" credential ", rule.Credential},
+		{" until ", rule.Ending()},
 	} {
 		if part.value != "" {
 			text += part.word + part.value

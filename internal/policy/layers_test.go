@@ -71,7 +71,7 @@ func TestRulesThatCannotMatch(t *testing.T) {
 		"{host: '*.2.7'}":                                                      "is not a host name",
 		"{host: '***.example.com'}":                                            "is not a pattern",
 		"{host: '*.*.example.com'}":                                            "is not a pattern",
-		"{host: a.test, method: GET}":                                          "unknown field; known here: body, credential, headers, host, methods, paths, ports, protocol, query",
+		"{host: a.test, method: GET}":                                          "unknown field; known here: body, credential, headers, host, methods, paths, ports, protocol, query, until",
 		"{host: a.test, credential: k}\n      - {host: a.test, credential: l}": "line 6: agent.network.allow[1]: lends \"l\" to requests to which agent.network.allow[0] (line 5) lends \"k\"",
 		"{host: '*.a.example.com', credential: k}\n      - {host: b.a.example.com, credential: l, methods: [GET]}":                          "lends \"l\"",
 		"{host: a.test, methods: [GET]}\n      - {host: a.test, protocol: tls}":                                                             "wants protocol tls",

@@ -125,7 +125,7 @@ func (r *reader) plain(n *yaml.Node) error {
 		return r.err()
 	}
 	if n.Tag != "" && !slices.Contains([]string{"!!map", "!!seq", "!!str", "!!int", "!!float", "!!bool", "!!null"}, n.Tag) {
-		r.errorf(n, "", "the tag %s is not allowed; remove it", n.Tag)
+		r.errorf(n, "", "the tag %s is not allowed; remove it, or put what is read as one in quotes", n.Tag)
 		return r.err()
 	}
 	for _, c := range n.Content {

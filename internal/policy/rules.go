@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/cofferdam/cofferdam/internal/policy/access"
+	"github.com/cofferdam/cofferdam/internal/policy/ending"
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -55,6 +56,7 @@ func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 		"headers":    func(n *yaml.Node, p string) { rule.Headers = r.matches(n, p, match.Header) },
 		"body":       func(n *yaml.Node, p string) { rule.Body = r.body(n, p) },
 		"credential": func(n *yaml.Node, p string) { rule.Credential = r.credential(n, p) },
+		"until":      func(n *yaml.Node, p string) { rule.Until, rule.For = ending.Parse(n, p, r.errorf) },
 	})
 	if rule.Ports == nil && r.wrong == before {
 		rule.Ports = []uint16{443}
@@ -82,8 +84,7 @@ func (r *reader) rule(n *yaml.Node, path string) (task.Rule, bool) {
 	return rule, r.wrong == before
 }
 
-// id names a rule in decisions and records: those of a task's own file by where
-// they stand, the others with their layer before it.
+// id names a rule in records: by where it stands, after its layer but for a task's.
 func (r *reader) id(path string) string {
 	if r.layer == task.LayerTask || r.layer == "" {
 		return path

@@ -99,6 +99,7 @@ const (
 	EndedTask      = "task"      // its task ended
 	EndedCancelled = "cancelled" // its task was cancelled
 	EndedRevoked   = "revoked"   // its credential was revoked or removed
+	EndedTime      = "time"      // the rules that lent it ended
 )
 
 // Active says whether the lease may be used.

@@ -1,5 +1,7 @@
 package task
 
+import "time"
+
 // Verdict is the answer to one use of a grant. The zero value denies.
 type Verdict uint8
 
@@ -65,7 +67,11 @@ type Rule struct {
 	Body       *Body    `json:"body,omitempty"`       // nil: any
 	Credential string   `json:"credential,omitempty"` // lent to requests that match
 	Private    bool     `json:"private,omitempty"`    // set by the operator layer only
-	Layer      string   `json:"layer,omitempty"`      // who said it: "operator", "project", "repository", "task"
+	// Until is when the rule ends by itself; nil: with its stage. For is the same from
+	// when its stage began, in a plan; in a grant it is Until.
+	Until *time.Time    `json:"until,omitempty"`
+	For   time.Duration `json:"for,omitempty"`
+	Layer string        `json:"layer,omitempty"` // who said it: "operator", "project", "repository", "task"
 }
 
 // Requests says whether the rule is about HTTP requests, not connections alone.
@@ -106,4 +112,5 @@ type Lease struct {
 	Ports       []uint16          `json:"ports"`
 	Methods     []string          `json:"methods,omitempty"` // empty: any
 	Paths       []string          `json:"paths,omitempty"`   // empty: any
+	Ends        *time.Time        `json:"ends,omitempty"`    // by itself; nil: with its stage
 }

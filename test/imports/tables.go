@@ -23,6 +23,7 @@ func Rooms() map[string]Room {
 		"internal/policy/example":        {Rooms: []string{task, "internal/policy/decide"}, Not: noIO()},
 		"internal/policy/tools":          {Rooms: []string{task}, Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
 		"internal/policy/presets":        {Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
+		"internal/policy/ending":         {Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
 		"internal/policy/verdicts":       {Rooms: []string{task}, Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},
 		"internal/policy/verifying":      {Rooms: []string{task}, Not: noIO()},
 		"internal/policy/vercel":         {Foreign: []string{"go.yaml.in/yaml/v4"}, Not: noIO()},

@@ -96,9 +96,11 @@ func (g *Gate) judge(r *http.Request, q decide.Request, held *int64) Pass {
 		if g.Rules == nil {
 			return Pass{Decision: task.Decision{Reason: task.PolicyDenied}}
 		}
-		if p.Decision = g.Rules.DecideRequest(g.Use, q); p.Decision.Body {
+		use := g.Use
+		use.At = time.Now() // the connection may be older than a rule's end
+		if p.Decision = g.Rules.DecideRequest(use, q); p.Decision.Body {
 			q.Body, *held = g.Bodies.read(r)
-			p.Decision = g.Rules.DecideRequest(g.Use, q)
+			p.Decision = g.Rules.DecideRequest(use, q)
 		}
 		if !p.Allowed() {
 			if p.Decision.Reason == task.ReasonNone {
@@ -150,7 +152,7 @@ func likeServers(name string) string {
 func (g *Gate) bound(credential string, q decide.Request) *task.Lease {
 	for i := range g.Grant.Leases {
 		l := &g.Grant.Leases[i]
-		if c, ok := carriers()[kindOf(l)]; l.Credential != credential || !ok || !c.knows(l) {
+		if c, ok := carriers()[kindOf(l)]; l.Credential != credential || !ok || !c.knows(l) || l.Over(time.Now()) {
 			continue
 		}
 		var rules []task.Rule

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/guard"
 	"github.com/cofferdam/cofferdam/internal/policy/decide"
@@ -126,9 +127,9 @@ func useOf(u *url.URL) (decide.Use, error) {
 		return decide.Use{}, errors.New("not a plain http or https URL")
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return decide.Use{Address: addr.String(), Port: port}, nil
+		return decide.Use{Address: addr.String(), Port: port, At: time.Now()}, nil
 	}
-	return decide.Use{Name: strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), Port: port}, nil
+	return decide.Use{Name: strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), Port: port, At: time.Now()}, nil
 }
 
 // exchange is one request from its decision to its end.

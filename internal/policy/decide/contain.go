@@ -53,6 +53,8 @@ func (p part) within(b task.Rule) bool {
 		return false
 	case Spoken(&b) != "" && Spoken(&p.rule) != Spoken(&b):
 		return false
+	case b.For != 0 && (p.rule.For == 0 || p.rule.For > b.For), b.Until != nil && (p.rule.Until == nil || p.rule.Until.After(*b.Until)):
+		return false
 	case len(b.Methods) > 0 && !slices.Contains(b.Methods, p.method):
 		return false
 	case !match.Within(p.rule.Query, b.Query) || !match.Within(p.rule.Headers, b.Headers) || !bodyWithin(p.rule.Body, b.Body):

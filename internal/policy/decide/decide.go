@@ -4,6 +4,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/cofferdam/cofferdam/internal/policy/match"
 	"github.com/cofferdam/cofferdam/internal/task"
@@ -14,6 +15,8 @@ type Use struct {
 	Name    string // the name, as the sandbox asked for it
 	Address string // the literal IP address, when no name was asked for
 	Port    uint16
+	// At is the moment of the use; zero: a rule that ends by itself does not count.
+	At time.Time
 }
 
 // Decide answers one connection asked for under a grant. It is allowed only
@@ -50,7 +53,7 @@ func candidates(rules []task.Rule, use Use) iter.Seq[held] {
 		}
 		h := match.NewHost(text)
 		for i := range rules {
-			if slices.Contains(rules[i].Ports, use.Port) && match.HostFits(match.HostFor(rules[i].Host, h), h) && !yield(held{Rule: &rules[i]}) {
+			if slices.Contains(rules[i].Ports, use.Port) && !rules[i].Over(use.At) && match.HostFits(match.HostFor(rules[i].Host, h), h) && !yield(held{Rule: &rules[i]}) {
 				return
 			}
 		}

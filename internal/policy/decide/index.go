@@ -73,7 +73,7 @@ func (x *Index) candidates(use Use) iter.Seq[held] {
 			return
 		}
 		for _, i := range x.found(match.NewHost(text)) {
-			if slices.Contains(x.rules[i].Ports, use.Port) && !yield(x.rules[i]) {
+			if slices.Contains(x.rules[i].Ports, use.Port) && !x.rules[i].Over(use.At) && !yield(x.rules[i]) {
 				return
 			}
 		}

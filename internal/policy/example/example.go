@@ -78,9 +78,10 @@ func (e Example) CheckTool(d task.ToolDecision) Checked {
 	return c
 }
 
-// decide answers as the gateway would: the connection, and where requests are
-// looked at, the request.
+// decide answers as the gateway would while every rule lasts: the connection, and
+// where requests are looked at, the request.
 func (e Example) decide(grant task.Grant) task.Decision {
+	grant = grant.Endless()
 	d := decide.Decide(grant, e.Use)
 	if d.Verdict != task.Allowed {
 		return d

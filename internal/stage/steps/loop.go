@@ -42,12 +42,12 @@ func (w *Work) loop(ctx context.Context, r *run) error {
 // giveLoop parts what the stage may reach: the rule for models, and what is
 // lent for it, are the loop's; everything else is the sandbox's.
 func (r *run) giveLoop(ctx context.Context) (own task.Grant, err error) {
-	own = r.plan.Grant(r.in.Task, task.Agent, r.row.Sandbox)
+	own = r.plan.Grant(r.in.Task, task.Agent, r.row.Sandbox).From(r.row.StartedAt)
 	r.granted = append(r.granted, own.Rules...)
 	inside := own
 	own.Rules, inside.Rules = nil, nil
 	own.Unknown = task.Unknown{} // the loop asks its models and nobody else
-	all := r.plan.Grant(r.in.Task, task.Agent, r.row.Sandbox)
+	all := r.plan.Grant(r.in.Task, task.Agent, r.row.Sandbox).From(r.row.StartedAt)
 	for _, rule := range all.Rules {
 		if rule.ID == stage.ModelRule {
 			own.Rules = append(own.Rules, rule)

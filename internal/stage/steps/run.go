@@ -185,7 +185,7 @@ func (r *run) give(ctx context.Context, name task.StageName, role string) error 
 	}
 	r.gave = true
 	r.watchTraffic(ctx)
-	grant := r.plan.Grant(r.in.Task, name, r.row.Sandbox)
+	grant := r.plan.Grant(r.in.Task, name, r.row.Sandbox).From(r.row.StartedAt)
 	r.granted = append(r.granted, grant.Rules...)
 	return r.SetGrant(ctx, grant, func(g *task.Grant) error {
 		if err := r.answered(ctx, g); err != nil {
