@@ -114,6 +114,7 @@ func protectChecks() []Check {
 		{"protect.stand-in", Lent, "moving what stands for absent files"},
 		{"protect.mount-over", Lent, "mounting over, mounting again and unmounting"},
 		{"protect.namespace", Lent, "the same, as root of a user namespace"},
+		{"protect.hidden", Lent, "reading a hidden file, by its names and after moving, linking and opening it"},
 		{"protect.patch", Outside, "a protected path in the patch"},
 	}
 }

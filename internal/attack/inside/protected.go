@@ -245,6 +245,7 @@ func protections() map[string]func(*try) verdict {
 		"protect.agent-settings": func(*try) verdict { return unchanged(settings()...) },
 		"protect.stand-in":       func(*try) verdict { return unchanged(standIns()...) },
 		"protect.mount-over":     func(*try) verdict { return unchanged(mounting()...) },
+		"protect.hidden":         func(*try) verdict { return hidden() },
 		"protect.namespace": func(*try) verdict {
 			if _, err := exec.LookPath("unshare"); err != nil {
 				return untried("%v", err)

@@ -2,10 +2,14 @@ package inside
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cofferdam/cofferdam/internal/attack"
 )
 
 func rights(files []string) []way {
@@ -111,4 +115,43 @@ func namespaces() []way {
 		within("mount --bind / /tmp/m && echo x >> /tmp/m/workspace/.git/config"),
 		within("mkdir -p /tmp/u /tmp/w && mount -t overlay o -o lowerdir=/tmp/u,upperdir=/workspace/.git,workdir=/tmp/w /tmp/m && echo x >> /tmp/m/config"),
 	}
+}
+
+// hidden tries to read what setup wrote into a file that is hidden from the agent.
+func hidden() verdict {
+	const file, secret = work + "/hidden.pem", "hidden from agents"
+	if _, err := os.Lstat(file); err != nil {
+		return untried("%v", err)
+	}
+	moved := file + ".moved"
+	read := func(name string) verdict {
+		text, err := os.ReadFile(name)
+		if strings.Contains(string(text), secret) {
+			return fell("%s was read", name)
+		}
+		return held("%s: %d bytes, %v", name, len(text), err)
+	}
+	ways := []func() error{
+		func() error { return nil }, func() error { return os.Chmod(file, 0o777) }, func() error { return os.Link(file, moved) }, func() error { return os.Symlink(file, moved) },
+		func() error { return unix.Unmount(file, unix.MNT_DETACH) }, func() error { return os.Rename(file, moved) },
+	}
+	for _, w := range ways {
+		err := w()
+		for _, name := range []string{file, moved, "/proc/self/root" + file, "/proc/1/root" + file} {
+			if v := read(name); v.outcome == attack.Fell {
+				return v
+			}
+		}
+		if err == nil {
+			_ = os.Remove(moved)
+		}
+	}
+	// Programs that the sandbox may have no others of.
+	for _, script := range []string{"unshare -Ur cat hidden.pem", "unshare -Urm sh -c 'umount -l hidden.pem; cat hidden.pem'", "git hash-object -w hidden.pem && git cat-file -p $(git hash-object hidden.pem)", "tar cf - hidden.pem", "cat *.pem"} {
+		out, _ := exec.Command("sh", "-c", "cd "+work+" && "+script).CombinedOutput()
+		if strings.Contains(string(out), secret) {
+			return fell("%s read it", script)
+		}
+	}
+	return held("%d ways to read it gave nothing of it", len(ways)*4+5)
 }

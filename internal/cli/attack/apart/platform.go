@@ -125,7 +125,7 @@ func (p *Platform) Lend(ctx context.Context, f *Far) error {
 // Policy is the policy of the task that they are lent to.
 func (f *Far) Policy() string {
 	var b strings.Builder
-	b.WriteString("version: 1\nagent:\n  network:\n    allow:\n")
+	b.WriteString("version: 1\nfiles: {hidden: [hidden.pem]}\nagent:\n  network:\n    allow:\n")
 	rule := func(host, rest string, ports ...int) {
 		fmt.Fprintf(&b, "      - {host: %s, ports: %s, %s}\n", host, strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), rest)
 	}

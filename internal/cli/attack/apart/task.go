@@ -24,7 +24,8 @@ const setup = `set -e
 export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@x
 mkdir /tmp/lib && cd /tmp/lib && git init -q -b main && echo lib > lib.txt && git add . && git commit -qm lib
 cd /workspace && git -c protocol.file.allow=always submodule --quiet add /tmp/lib sub
-git worktree add -q /tmp/tree -b side`
+git worktree add -q /tmp/tree -b side
+echo hidden from agents > hidden.pem`
 
 // Task runs argv as the agent of a task that is lent the credentials, in a checkout
 // of files, and gives what it said.
