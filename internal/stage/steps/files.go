@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"path"
 
-	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/tree"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -79,22 +78,5 @@ func (r *run) put(ctx context.Context, fill func(*tar.Writer) error) error {
 
 // getFile gives the bytes of one regular file of the run's sandbox to take.
 func (r *run) getFile(ctx context.Context, file string, take func(io.Reader) error) error {
-	return fileOf(ctx, r.Sandboxes, r.row.Sandbox, file, take)
-}
-
-func fileOf(ctx context.Context, fleet stage.Sandboxes, box, file string, take func(io.Reader) error) error {
-	from, err := fleet.Get(ctx, box, file, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = from.Close() }() // it was only read
-	archive := tar.NewReader(from)
-	header, err := archive.Next()
-	if err != nil {
-		return err
-	}
-	if header.Typeflag != tar.TypeReg {
-		return task.Fail(task.ExportFailed, path.Base(file)+" is not a regular file", nil)
-	}
-	return take(archive)
+	return tree.File(ctx, r.Sandboxes, r.row.Sandbox, file, take)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/internal/output/evidence"
 	"github.com/cofferdam/cofferdam/internal/output/report"
+	"github.com/cofferdam/cofferdam/internal/stage/steps/tree"
 	"github.com/cofferdam/cofferdam/internal/stage/steps/verified"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
@@ -59,7 +60,7 @@ func (r *run) reportFile(ctx context.Context, path string) (digest task.Digest, 
 	if outer, ok := fleet.(present); ok {
 		fleet = outer.Sandboxes
 	}
-	err = fileOf(ctx, fleet, r.row.Sandbox, "/workspace/"+path, func(from io.Reader) (err error) {
+	err = tree.File(ctx, fleet, r.row.Sandbox, "/workspace/"+path, func(from io.Reader) (err error) {
 		digest, size, err = r.Blobs.Put(ctx, from, report.MaxSize)
 		return err
 	})

@@ -1,5 +1,5 @@
-// Package tree copies what an agent left in its workspace, as the tar stream that its
-// sandbox gives, to where git makes the patch. The stream is a sandbox's word: names,
+// Package tree reads what is in a sandbox, as the tar stream that the sandbox gives: a
+// file, the repository of a workspace, and all of a workspace, to where git makes the patch. The stream is a sandbox's word: names,
 // links, modes and sizes are its own choice.
 package tree
 
