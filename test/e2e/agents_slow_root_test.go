@@ -81,3 +81,6 @@ func TestGeminiLoadsItsSession(t *testing.T) {
 func TestOpencodeLoadsItsSession(t *testing.T) {
 	resumes(t, harnessCases()[2], acpOpencode, checkACP)
 }
+
+// Gemini and opencode ask by ACP.
+func TestOpencodeAndGeminiAsk(t *testing.T) { asksWith(t, harnessCases()[2:]...) }

@@ -209,7 +209,7 @@ func (a *agent) do(ctx context.Context, act Act) error {
 	return nil
 }
 
-// command runs a command line after it was allowed.
+// command runs a command line after it was allowed; one that is not is left out.
 func (a *agent) command(ctx context.Context, line string) error {
 	a.calls++
 	id := acp.ToolCallId("call-" + strconv.Itoa(a.calls))
@@ -226,7 +226,7 @@ func (a *agent) command(ctx context.Context, line string) error {
 		return err
 	}
 	if allowed.Outcome.Selected == nil || allowed.Outcome.Selected.OptionId != "yes" {
-		return errors.New("not allowed")
+		return a.tell(ctx, acp.UpdateToolCall(id, acp.WithUpdateStatus(acp.ToolCallStatusFailed), acp.WithUpdateContent([]acp.ToolCallContent{acp.ToolContent(acp.TextBlock("not allowed"))})))
 	}
 	out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput()
 	status := acp.ToolCallStatusCompleted
