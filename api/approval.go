@@ -47,9 +47,12 @@ type EgressAsk struct {
 // ToolAsk is the use of a tool that waits.
 type ToolAsk struct {
 	Agent  string          `json:"agent"`
-	Tool   string          `json:"tool"`
+	Tool   string          `json:"tool" doc:"As its agent calls it."`
+	Kind   string          `json:"kind,omitempty" doc:"shell, read, write, edit, search or fetch; absent: another."`
 	Argv   []string        `json:"argv,omitempty" doc:"Whole, where it runs a command."`
+	Dir    string          `json:"dir,omitempty" doc:"Where the command runs."`
 	Input  json.RawMessage `json:"input,omitempty"`
+	Before string          `json:"before,omitempty" doc:"Digest of the file that would be changed, as it is; another one is not what is approved."`
 	ByName bool            `json:"byName,omitempty" doc:"An answer beyond one use is for the tool, whatever its input."`
 }
 

@@ -38,7 +38,7 @@ func invalid(format string, args ...any) error {
 func (h Host) Group() *cobra.Command {
 	cmd := h.list("approvals", "Show what waits for an answer")
 	cmd.Long = `Show what waits for an answer: connections that no rule matches, where a task's policy
-says "unknown: ask", and whatever else asks a person. Answer with "cofferdam approve ID"
+says "unknown: ask", and uses of tools, where it says so under "agent: tools". Answer with "cofferdam approve ID"
 or "cofferdam deny ID"; what nobody answers in time is denied.`
 	cmd.AddCommand(h.list("ls", "Show what waits for an answer"), h.show(), h.decisions(), h.withdraw())
 	return cmd
@@ -259,8 +259,9 @@ func Print(out io.Writer, a api.Approval) error {
 	if a.Count > 1 {
 		count = strconv.Itoa(a.Count) + " times"
 	}
-	if a.Tool != nil && len(a.Tool.Input) > 0 {
-		input = string(a.Tool.Input)
+	dir, before := "", ""
+	if a.Tool != nil {
+		input, dir, before = string(a.Tool.Input), a.Tool.Dir, a.Tool.Before
 	}
 	if a.Admins {
 		admins = "administrators only"
@@ -270,7 +271,7 @@ func Print(out io.Writer, a api.Approval) error {
 		left = show.Span(time.Until(a.ExpiresAt)) + " left"
 	}
 	facts := []string{
-		"approval", a.ID, "state", state, "answer within", left, "by", admins, "kind", a.Kind, "what", Subject(a), "input", input,
+		"approval", a.ID, "state", state, "answer within", left, "by", admins, "kind", a.Kind, "what", Subject(a), "in", dir, "input", input, "file as it is", before,
 		"task", a.Task, "project", a.Project, "stage", a.Stage, "sandbox", a.Sandbox, "requested by", a.Requester,
 		"asked", a.AskedAt.Local().Format(time.DateTime), "asked again", count, "decision", a.Decision, "digest", a.Digest,
 	}

@@ -18,7 +18,7 @@ func TestHostileQuestions(t *testing.T) {
 	hostile := "a\x1b[2Jb\rc\x1b]52;c;eA==\ad\x1b]8;;http://x\x1b\\e\u202ef\u200bg\x00h\u009b31m\nrm -rf /" + long
 	for _, a := range []api.Approval{
 		{ID: "ap-1", Kind: "egress", State: "waiting", Stage: "agent", Egress: &api.EgressAsk{Name: hostile, Port: 443, Protocol: "tls", Method: hostile, Path: hostile}},
-		{ID: "ap-2", Kind: "tool", State: "waiting", Tool: &api.ToolAsk{Agent: "x", Tool: hostile, Argv: []string{"sh", "-c", hostile}, Input: json.RawMessage(`"` + long + `"`)}},
+		{ID: "ap-2", Kind: "tool", State: "waiting", Tool: &api.ToolAsk{Agent: "x", Tool: hostile, Kind: hostile, Dir: hostile, Before: hostile, Argv: []string{"sh", "-c", hostile}, Input: json.RawMessage(`"` + long + `"`)}},
 		{ID: "ap-3", Kind: "action", State: "allowed", Action: json.RawMessage(hostile), DecidedBy: "alice", Scope: "once"},
 	} {
 		a.ExpiresAt = time.Now().Add(time.Minute)
