@@ -40,7 +40,7 @@ type keyed struct {
 
 // serveKeyed serves api.test and other.test, and starts a platform that trusts
 // and reaches them.
-func serveKeyed(t *testing.T) (*keyed, *testenv.Env) {
+func serveKeyed(t *testing.T, flags ...string) (*keyed, *testenv.Env) {
 	t.Helper()
 	k := &keyed{hold: make(chan struct{}), held: make(chan struct{}, 100), cut: make(chan struct{}, 100), seen: map[string][]string{}}
 	far := egresstest.NewFar(t)
@@ -56,7 +56,7 @@ func serveKeyed(t *testing.T) (*keyed, *testenv.Env) {
 	}
 	ns := testenv.Names(t, map[string]string{"api.test.": "127.0.0.1", "other.test.": "127.0.0.1"})
 	return k, testenv.Start(t, testenv.Config{
-		DNS: ns.Addr, Flags: []string{"--roots", roots},
+		DNS: ns.Addr, Flags: append([]string{"--roots", roots}, flags...),
 		OperatorPolicy: fmt.Sprintf("version: 1\nprivate:\n  - {host: api.test, ports: [%d]}\n  - {host: other.test, ports: [%d]}\n", k.port, k.port),
 	})
 }
