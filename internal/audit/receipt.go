@@ -55,6 +55,7 @@ type Body struct {
 	Reached      []Reached         `json:"reached,omitzero"`     // from the records; absent in receipts of before it was counted
 	Lent         []Lent            `json:"lent,omitzero"`        // the same
 	HandedOver   []HandedOver      `json:"handedOver,omitempty"` // what was seen inside, from the records; absent: nothing
+	Used         *Used             `json:"used,omitempty"`       // of models, from the records; absent: none
 	CreatedAt    time.Time         `json:"createdAt"`
 	StartedAt    *time.Time        `json:"startedAt"` // null: it never ran
 	EndedAt      time.Time         `json:"endedAt"`
@@ -248,7 +249,7 @@ func newBody(a Account, records []Record) (Body, error) {
 		Grants: grantsOf(records), HandedOver: handedOf(records), Outputs: append([]task.Output{}, t.Outputs...),
 		Egress:  EgressCount{Allowed: t.Usage.EgressAllowed, Denied: t.Usage.EgressDenied, BytesIn: t.Usage.BytesIn, BytesOut: t.Usage.BytesOut},
 		Actions: append([]task.Action{}, t.Actions...), Approvals: askedOf(records), Leases: []json.RawMessage{},
-		Reached: reachedOf(records), Lent: lentOf(records),
+		Reached: reachedOf(records), Lent: lentOf(records), Used: usedOf(records),
 		CreatedAt: t.CreatedAt.UTC(), Records: int64(len(records)), Head: zeroDigest,
 	}
 	for i := range b.Outputs {

@@ -53,6 +53,15 @@ func tellAccount(b *audit.Body, out io.Writer) error {
 	for _, h := range b.HandedOver {
 		add("handed over", string(h.Stage), "identity for "+h.Audience, counted(h.Tokens, "tokens"), span(h.From, &h.Until, ""))
 	}
+	if b.Used != nil {
+		for _, m := range b.Used.Models {
+			cost := "no price"
+			if m.Priced {
+				cost = fmt.Sprintf("%.6f USD", float64(m.MicroUSD)/1e6)
+			}
+			add("model", "", cmp.Or(m.Model, "(not named)"), counted(m.Requests, "requests"), fmt.Sprintf("%d tokens", m.Sum()), counted(m.Estimates, "estimated"), cost)
+		}
+	}
 	if b.Lent == nil {
 		add("lent", "", "not counted", "the receipt is of before it was")
 	}
