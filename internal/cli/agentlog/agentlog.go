@@ -24,7 +24,11 @@ func Print(w io.Writer, e api.AgentEvent) error {
 	case "call":
 		_, err = fmt.Fprintf(w, "> %s %s%s\n", show.Line(e.Tool), show.Line(e.Input), more(e.Cut))
 	case "permission":
-		_, err = fmt.Fprintln(w, "+ "+show.Line(e.Text)+more(e.Cut))
+		of := ""
+		if e.Tool != "" {
+			of = show.Line(e.Tool) + ": "
+		}
+		_, err = fmt.Fprintln(w, "+ "+of+show.Line(e.Text)+more(e.Cut))
 	case "result":
 		err = result(w, e)
 	case "usage":

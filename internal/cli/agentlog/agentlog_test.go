@@ -18,6 +18,7 @@ func TestPrint(t *testing.T) {
 		"result": {api.AgentEvent{Type: "result", Text: "a\nb\n"}, "  a\n  b\n"},
 		"failed": {api.AgentEvent{Type: "result", Text: "no", Failed: true, Cut: true}, "! no\n! …\n"},
 		"long":   {api.AgentEvent{Type: "result", Text: strings.Repeat("x\n", maxLines+3)}, strings.Repeat("  x\n", maxLines) + "  … 3 more lines\n"},
+		"denied": {api.AgentEvent{Type: "permission", Tool: "sh\x1b[2J", Text: "a person denied it", Failed: true}, "+ sh\\x1b[2J: a person denied it\n"},
 		"asked":  {api.AgentEvent{Type: "permission", Text: "asked"}, "+ asked\n"},
 		"usage":  {api.AgentEvent{Type: "usage", Usage: &api.ModelUsage{Input: 5, Cached: 2, Output: 3}}, "- 5 tokens in (2 cached), 3 out\n"},
 		"end":    {api.AgentEvent{Type: "end", Failed: true, Text: "agent.failed"}, "= failed: agent.failed\n"},
