@@ -7,6 +7,7 @@ type PolicyQuestion struct {
 	Policy  string `json:"policy,omitempty" maxLength:"1048576" doc:"Text of the policy file (YAML). Empty: what holds without one."`
 	Project string `json:"project,omitempty" maxLength:"64" doc:"The project whose layer counts. Empty: none."`
 	Stage   string `json:"stage,omitempty" enum:"checkout,setup,agent,verify" doc:"Only what is about this stage. Empty: all."`
+	Agent   string `json:"agent,omitempty" maxLength:"64" doc:"The agent of the task, so that it is told how that asks its models. Empty: not known."`
 }
 
 // PolicyExplanation is an effective policy, line by line.

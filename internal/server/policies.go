@@ -35,7 +35,11 @@ type policyInput struct{ Body api.PolicyQuestion }
 type explanationOutput struct{ Body api.PolicyExplanation }
 
 func (s *Server) explainPolicy(ctx context.Context, in *policyInput) (*explanationOutput, error) {
-	e, err := s.need.Policy.Explain(ctx, in.Body)
+	keys, err := s.need.Credentials.ModelKeys(ctx, who(ctx).User)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.need.Policy.Explain(ctx, in.Body, keys)
 	if err != nil {
 		return nil, policyProblem(err)
 	}

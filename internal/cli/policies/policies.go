@@ -58,6 +58,7 @@ what holds for a task that has no policy of its own.`,
 	}
 	cmd.Flags().StringVar(&q.Project, "project", "", "`name` of the project whose layer counts")
 	cmd.Flags().StringVar(&q.Stage, "stage", "", "only what is about this `stage`: checkout, setup, agent or verify")
+	cmd.Flags().StringVar(&q.Agent, "agent", "", "`name` of the agent: tells how it asks its models, and with what")
 	return cmd
 }
 

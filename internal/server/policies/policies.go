@@ -62,13 +62,15 @@ func noProject(name string) error {
 	return task.Fail(task.InputNotFound, fmt.Sprintf("there is no project %q; `cofferdam policy project ls` lists them", name), nil)
 }
 
-// Explain gives the effective policy line by line.
-func (d *Desk) Explain(ctx context.Context, q api.PolicyQuestion) (api.PolicyExplanation, error) {
+// Explain gives the effective policy line by line. Keys are those of who asks.
+func (d *Desk) Explain(ctx context.Context, q api.PolicyQuestion, keys task.ModelKeys) (api.PolicyExplanation, error) {
 	layers, err := d.layers(ctx, q.Project)
 	if err != nil {
 		return api.PolicyExplanation{}, err
 	}
-	return d.Judge.Explain(task.Spec{Policy: q.Policy, Project: q.Project}, layers, task.StageName(q.Stage))
+	layers.Models = keys
+	spec := task.Spec{Policy: q.Policy, Project: q.Project, Agent: task.AgentSpec{Name: q.Agent}}
+	return d.Judge.Explain(spec, layers, task.StageName(q.Stage))
 }
 
 // Check runs the examples of a policy file.
