@@ -27,7 +27,7 @@ func tellAccount(b *audit.Body, out io.Writer) error {
 		for _, r := range rulesOf(g.Rules) {
 			if key := fmt.Sprint(g.Stage, r); !said[key] {
 				said[key] = true
-				add("reachable", string(g.Stage), place(r.Host, r.Ports), strings.Join(r.Methods, " "), strings.Join(r.Paths, " "), named("credential", r.Credential), named("by", r.ID))
+				add("reachable", string(g.Stage), place(r.Host, r.Ports), strings.Join(r.Methods, " "), strings.Join(r.Paths, " "), named("credential", r.Credential), named("until", r.Until), named("by", r.ID))
 			}
 		}
 	}
@@ -75,6 +75,7 @@ func tellAccount(b *audit.Body, out io.Writer) error {
 // rule is what is told of a rule.
 type rule struct {
 	ID, Host, Credential string
+	Until                string
 	Ports                []uint16
 	Methods, Paths       []string
 }
