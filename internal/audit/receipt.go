@@ -56,6 +56,7 @@ type Body struct {
 	Lent         []Lent            `json:"lent,omitzero"`        // the same
 	HandedOver   []HandedOver      `json:"handedOver,omitempty"` // what was seen inside, from the records; absent: nothing
 	Used         *Used             `json:"used,omitempty"`       // of models, from the records; absent: none
+	Verified     *Verified         `json:"verified,omitempty"`   // of its patch, from the records; absent: nothing
 	CreatedAt    time.Time         `json:"createdAt"`
 	StartedAt    *time.Time        `json:"startedAt"` // null: it never ran
 	EndedAt      time.Time         `json:"endedAt"`
@@ -249,7 +250,7 @@ func newBody(a Account, records []Record) (Body, error) {
 		Grants: grantsOf(records), HandedOver: handedOf(records), Outputs: append([]task.Output{}, t.Outputs...),
 		Egress:  EgressCount{Allowed: t.Usage.EgressAllowed, Denied: t.Usage.EgressDenied, BytesIn: t.Usage.BytesIn, BytesOut: t.Usage.BytesOut},
 		Actions: append([]task.Action{}, t.Actions...), Approvals: askedOf(records), Leases: []json.RawMessage{},
-		Reached: reachedOf(records), Lent: lentOf(records), Used: usedOf(records),
+		Reached: reachedOf(records), Lent: lentOf(records), Used: usedOf(records), Verified: verifiedOf(records),
 		CreatedAt: t.CreatedAt.UTC(), Records: int64(len(records)), Head: zeroDigest,
 	}
 	for i := range b.Outputs {

@@ -106,6 +106,9 @@ func checkBody(b Bundle, where string, report *Report) {
 	if n == b.Body.Records && !reflect.DeepEqual(b.Body.Used, usedOf(b.Records)) {
 		report.addf(where, Altered, "what it says of models is not what its records say")
 	}
+	if n == b.Body.Records && !sameVerified(b) {
+		report.addf(where, Altered, "what it says was verified is not what its records say")
+	}
 	if n == b.Body.Records && !slices.EqualFunc(b.Body.HandedOver, handedOf(b.Records), equalHanded) {
 		report.addf(where, Altered, "what it says was handed over is not what its records say")
 	}
