@@ -34,6 +34,7 @@ type scripted struct {
 	url    string
 	port   int
 	signal *signal
+	login  atomic.Pointer[vendor] // renews logins at /oauth/token, when it is set
 }
 
 // signal is a server that what runs in a sandbox tells that it runs, and asks
@@ -87,7 +88,14 @@ func startScripted(t *testing.T, o modeltest.Options, flags ...string) *scripted
 	}
 	s.Server = modeltest.New(o)
 	s.url = fmt.Sprintf("https://model.test:%d", s.port)
-	srv := &http.Server{Handler: s.Server, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}}}
+	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if v := s.login.Load(); v != nil && r.URL.Path == "/oauth/token" {
+			v.ServeHTTP(w, r)
+			return
+		}
+		s.Server.ServeHTTP(w, r)
+	})
+	srv := &http.Server{Handler: front, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}}}
 	go srv.ServeTLS(l, "", "")
 	t.Cleanup(func() { srv.Close() })
 	ns := testenv.Names(t, map[string]string{"model.test.": "127.0.0.1", "signal.test.": "127.0.0.1"})
