@@ -189,7 +189,7 @@ func TestAWSRequestsAreSignedAnew(t *testing.T) {
 		"chunks: ": "200", "chunks and a trailer: ": "200", "chunks came: ": "True",
 		// What the gateway says is what botocore prints.
 		"another region: ": "403: An error occurred (policy.credential)", "another key: ": "403: An error occurred (policy.credential)",
-		"another secret: ": "403: An error occurred (policy.credential) when calling the ListObjectsV2 operation: the signature is not",
+		"another secret: ":  "403: An error occurred (policy.credential) when calling the ListObjectsV2 operation: the signature is not",
 		"another service: ": "403: An error occurred (policy.credential) when calling the ListUsers", "an old date: ": "403: An error occurred (policy.credential)",
 		"unsigned: ": "policy.credential the request is not signed", "SigV2: ": "policy.credential Signature Version 2 is not signed anew",
 		"SigV4a: ": "policy.credential Signature Version 4a", "a placeholder elsewhere: ": "policy.credential ",
