@@ -88,7 +88,15 @@ func mutants() []mutant {
 		},
 		{
 			"a value is lent to any sandbox", "internal/credential/leases.go",
-			"if have.Sandbox != sandbox || !have.Active() {", "if !have.Active() {", "./internal/credential",
+			"if have.Sandbox != sandbox || !have.Active() ||", "if !have.Active() ||", "./internal/credential",
+		},
+		{
+			"what was renewed and not written back is lent", "internal/credential/login/login.go",
+			"return tokens.Tokens{}, task.Fail(task.InfraCredential, fmt.Sprintf(\"credential %q: the login of %s was renewed", "return kept, nil // ", "./internal/credential/login",
+		},
+		{
+			"a login asks for another account", "internal/egress/outbound/carrier_login.go",
+			"values[0] != l.Settings[task.SettingAccount]", "false", "./internal/egress/outbound",
 		},
 		{
 			"a value is lent to another machine's gateway", "internal/server/credentials/credentials.go",
