@@ -30,8 +30,12 @@ agent:
 // turn what follows around.
 const evilCommand = "echo evil > evil.txt; : \x1b[2J\x1b]52;c;eA==\a\u202e\u200b"
 
+// hiddenCommand is one that Claude Code asks about as well: control characters it
+// refuses by itself.
+const hiddenCommand = "echo evil > evil.txt; : \u202e\u200b"
+
 func askedSteps() []modeltest.Step {
-	return []modeltest.Step{{Shell: "echo 42 > answer.txt; echo x >> ran.txt"}, {Shell: evilCommand}, {Shell: "./check.sh"}, {Text: "The answer is mended."}}
+	return []modeltest.Step{{Shell: "echo 42 > answer.txt; echo x >> ran.txt"}, {Shell: hiddenCommand}, {Shell: "./check.sh"}, {Text: "The answer is mended."}}
 }
 
 // question waits for the task's one question that nobody answered.
@@ -75,7 +79,7 @@ func answersTools(t *testing.T, e *testenv.Env, id string) {
 		return second.ID != first.ID
 	})
 	out, err := e.CLI("approvals", "show", second.ID)
-	if err != nil || strings.ContainsAny(out, "\x1b\a\u202e\u200b") || !strings.Contains(out, `echo evil > evil.txt; : \x1b[2J\x1b]52;c;eA==\a\u202e\u200b`) && !strings.Contains(out, `\u001b[2J\u001b]52;c;eA==`) {
+	if err != nil || strings.ContainsAny(out, "\x1b\a\u202e\u200b") || !strings.Contains(out, "echo evil > evil.txt; : ") || !strings.Contains(out, `\u202e\u200b`) {
 		t.Errorf("approvals show: %v\n%q", err, out)
 	}
 	if out, err := e.CLI("deny", second.ID); err != nil {
@@ -118,10 +122,13 @@ func checkTools(t *testing.T, e *testenv.Env, got api.Task) {
 		t.Fatal(err)
 	}
 	var receipt struct {
-		Asked []struct{ Kind, State, Digest string } `json:"asked"`
+		Body struct {
+			Approvals []struct{ Kind, State, Digest string }
+		}
 	}
-	if json.Unmarshal([]byte(out), &receipt) != nil || len(receipt.Asked) != 2 || receipt.Asked[0].Kind != "tool" || receipt.Asked[0].Digest != list[1].Digest || receipt.Asked[1].State != "denied" {
-		t.Errorf("the receipt has asked %+v", receipt.Asked)
+	asked := &receipt.Body.Approvals
+	if json.Unmarshal([]byte(out), &receipt) != nil || len(*asked) != 2 || (*asked)[0].Kind != "tool" || (*asked)[0].Digest != list[1].Digest || (*asked)[1].State != "denied" {
+		t.Errorf("the receipt has %+v", *asked)
 	}
 }
 
