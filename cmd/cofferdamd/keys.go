@@ -170,9 +170,9 @@ func (p *plane) tokenKey() serverkeys.Key {
 			made, err := p.identities.Renew(ctx, storekeys.New(p.store.Base()), r.Req.User, p.ownTokens(), func(made []identity.Renewed) error {
 				facts := []map[string]string{}
 				for _, one := range made {
-					facts = append(facts, map[string]string{"token": one.ID, "instead": one.Instead, "user": one.User, "role": string(one.Role)})
+					facts = append(facts, map[string]string{"made": one.ID, "instead": one.Instead, "user": one.User, "role": string(one.Role)})
 				}
-				return p.audit.Record(ctx, "", "token.renew/"+made[0].ID, "token.renew", "control plane", map[string]any{"by": r.By.User, "tokens": facts})
+				return p.audit.Record(ctx, "", "token.renew/"+made[0].ID, "token.renew", "control plane", map[string]any{"by": r.By.User, "renewed": facts})
 			})
 			if err != nil {
 				// The files may be ahead of the rows.

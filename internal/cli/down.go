@@ -52,6 +52,9 @@ func down(ctx context.Context, o supervise.Stop, asJSON bool, out io.Writer) err
 	if len(done.Sandboxes) > 0 {
 		text += "; kept sandboxes: " + strings.Join(done.Sandboxes, " ")
 	}
+	if len(done.Evidence) > 0 {
+		text += "; kept as evidence: " + strings.Join(done.Evidence, " ")
+	}
 	_, err = fmt.Fprintln(out, show.Line(text))
 	return err
 }

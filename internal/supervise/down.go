@@ -27,12 +27,13 @@ type Stopped struct {
 	Running   bool     `json:"running"`   // there was something to stop
 	Ended     []string `json:"ended"`     // programs that Down itself ended, since their supervisor was gone
 	Sandboxes []string `json:"sandboxes"` // that were kept
+	Evidence  []string `json:"evidence"`  // that are kept as evidence, whatever was asked
 }
 
 // Down stops an installation and returns when all of its processes are gone:
 // through its supervisor, or by the programs' records when that was killed.
 func Down(ctx context.Context, o Stop) (Stopped, error) {
-	none := Stopped{Ended: []string{}, Sandboxes: []string{}}
+	none := Stopped{Ended: []string{}, Sandboxes: []string{}, Evidence: []string{}}
 	if err := checkRoot("down"); err != nil {
 		return none, err
 	}
@@ -56,6 +57,7 @@ func Down(ctx context.Context, o Stop) (Stopped, error) {
 	done.Running = asked || len(ended) > 0
 	done.Ended = append(done.Ended, ended...)
 	l.dropRecord(supervisorName)
+	done.Evidence = append(done.Evidence, l.frozen()...)
 	if o.KeepSandboxes {
 		done.Sandboxes = append(done.Sandboxes, l.sandboxes()...)
 		return done, nil
@@ -66,7 +68,7 @@ func Down(ctx context.Context, o Stop) (Stopped, error) {
 // drainLeft destroys the sandboxes that were left because no worker was alive
 // to be asked: a worker is started for that alone.
 func (l Layout) drainLeft(ctx context.Context, o Stop) error {
-	if len(l.sandboxes()) == 0 {
+	if len(l.drainable()) == 0 {
 		return nil
 	}
 	bin, err := binFolder(o.Bin)
@@ -86,7 +88,7 @@ func (l Layout) drainLeft(ctx context.Context, o Stop) error {
 	case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	if left := l.sandboxes(); len(left) > 0 {
+	if left := l.drainable(); len(left) > 0 {
 		return fault(CodeMachine, "these sandboxes could not be removed: %s; see %s, then run `cofferdam up --data %s` and `cofferdam doctor`", strings.Join(left, ", "), l.LogFile(workerName), l.Data)
 	}
 	return nil
@@ -170,8 +172,19 @@ func (l Layout) endPrograms(drain bool) ([]string, error) {
 }
 
 // sandboxes lists the sandboxes that the worker keeps a folder of.
-func (l Layout) sandboxes() []string {
-	entries, err := os.ReadDir(l.path("worker", "sandboxes"))
+func (l Layout) sandboxes() []string { return l.named("sandboxes") }
+
+// frozen are the sandboxes that are kept as evidence.
+func (l Layout) frozen() []string { return l.named("frozen") }
+
+// drainable are the sandboxes that are not kept as evidence.
+func (l Layout) drainable() []string {
+	kept := l.frozen()
+	return slices.DeleteFunc(l.sandboxes(), func(id string) bool { return slices.Contains(kept, id) })
+}
+
+func (l Layout) named(folder string) []string {
+	entries, err := os.ReadDir(l.path("worker", folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -138,6 +138,11 @@ sleep 1000`))
 	}
 	i.box, i.worker = list[0].ID, list[0].Worker
 
+	t.Cleanup(func() { // before the platform ends: what is kept would stay
+		if t.Failed() {
+			_, _ = i.shell("cofferdam sandbox rm --evidence $SANDBOX")
+		}
+	})
 	looks := i.looks()
 	for _, line := range procedure(t) {
 		what := slices.IndexFunc(looks, func(l look) bool { return strings.HasPrefix(line, l.line) })
