@@ -33,7 +33,7 @@ func TestPatchIsFlagged(t *testing.T) {
 		t.Errorf("flags %q", patch.Flags)
 	}
 	record := h.recorded(t, "patch.flagged/1/")
-	for _, want := range []string{string(patch.Digest), `"verdict":"approve"`, `"secret":"approve"`, `"findings":5`, `"digest":"sha256:`} {
+	for _, want := range []string{string(patch.Digest), `"verdict":"approve"`, `{"flag":"secret","verdict":"approve"}`, `"findings":5`, `"digest":"sha256:`} {
 		if !strings.Contains(record, want) {
 			t.Errorf("no %s in %s", want, record)
 		}

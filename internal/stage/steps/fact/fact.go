@@ -123,14 +123,20 @@ type (
 	}
 	// PatchFlagged is of kind patch.flagged.
 	PatchFlagged struct {
-		Task     string                         `json:"task"`
-		Attempt  int                            `json:"attempt"`
-		Patch    task.Digest                    `json:"patch"`
-		Verdict  task.FlagVerdict               `json:"verdict"`
-		Flags    map[task.Flag]task.FlagVerdict `json:"flags"` // the kinds that were found, and what the policy says of each
-		Findings int                            `json:"findings"`
-		More     int                            `json:"more,omitempty"` // that are not listed
-		Digest   task.Digest                    `json:"digest"`         // of the listed ones as JSON
+		Task     string           `json:"task"`
+		Attempt  int              `json:"attempt"`
+		Patch    task.Digest      `json:"patch"`
+		Verdict  task.FlagVerdict `json:"verdict"`
+		Flags    []Flagged        `json:"flags"` // the kinds that were found, the worst first
+		Findings int              `json:"findings"`
+		More     int              `json:"more,omitempty"` // that are not listed
+		Digest   task.Digest      `json:"digest"`         // of the listed ones as JSON
+	}
+	// Flagged is a kind that was found, and what the policy says of it. It is no
+	// member's name: the account takes none that reads like a secret's.
+	Flagged struct {
+		Flag    task.Flag        `json:"flag"`
+		Verdict task.FlagVerdict `json:"verdict"`
 	}
 	// EgressCollected is of kind egress.collected.
 	EgressCollected struct {

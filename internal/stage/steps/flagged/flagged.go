@@ -26,10 +26,10 @@ func Patch(ctx context.Context, blobs stage.Blobs, judge stage.PatchJudge, rules
 			return fact.PatchFlagged{}, err
 		}
 	}
-	f := fact.PatchFlagged{Patch: o.Digest, Verdict: report.Verdict, Flags: map[task.Flag]task.FlagVerdict{}, Findings: len(report.Findings), More: report.More}
+	f := fact.PatchFlagged{Patch: o.Digest, Verdict: report.Verdict, Flags: []fact.Flagged{}, Findings: len(report.Findings), More: report.More}
 	for _, flag := range report.Flags {
 		o.Flags = append(o.Flags, string(flag))
-		f.Flags[flag] = rules.Verdict(flag)
+		f.Flags = append(f.Flags, fact.Flagged{Flag: flag, Verdict: rules.Verdict(flag)})
 	}
 	o.Findings, o.Verdict = report.Findings, report.Verdict
 	var err error
