@@ -185,34 +185,6 @@ func TestWhatAFolderMayNotBe(t *testing.T) {
 	}
 }
 
-// What root makes in a person's folder is the person's.
-func TestOwners(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give files away; the suite of root runs it")
-	}
-	eachTool(t, time.Minute, func(t *testing.T, r *rig) {
-		for _, p := range []string{r.file, filepath.Dir(r.file)} {
-			must(t, os.Chown(p, 4711, 4712))
-		}
-		if _, err := r.mint(); err != nil {
-			t.Fatal(err)
-		}
-		list, err := os.ReadDir(filepath.Dir(r.file))
-		must(t, err)
-		for _, e := range list {
-			info, err := e.Info()
-			must(t, err)
-			if s := info.Sys().(*syscall.Stat_t); s.Uid != 4711 || s.Gid != 4712 {
-				t.Errorf("%s belongs to %d:%d", e.Name(), s.Uid, s.Gid)
-			}
-		}
-		must(t, os.Chown(r.file, 4713, 4712))
-		if _, err := r.mint(); err == nil || !strings.Contains(err.Error(), "another user") {
-			t.Error(err)
-		}
-	})
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

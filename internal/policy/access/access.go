@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,7 +100,7 @@ func direct(agent task.AgentSpec, provider task.Provider, keys task.ModelKeys) (
 			login = &keys.Logins[i]
 		}
 	}
-	if login == nil || agent.Credential == "" && has(keys.Keys, provider.Name) && login.Credential != provider.Name {
+	if login == nil || agent.Credential == "" && slices.Contains(keys.Keys, provider.Name) && login.Credential != provider.Name {
 		return agent, plain, nil
 	}
 	agent.Credential = login.Credential
@@ -107,15 +108,6 @@ func direct(agent task.AgentSpec, provider task.Provider, keys task.ModelKeys) (
 		agent.ModelURL = s.URL
 	}
 	return agent, task.ModelAccess{Mode: task.ModelDirect, Credential: login.Credential, Kind: login.Kind, URL: agent.ModelURL}, nil
-}
-
-func has(list []string, one string) bool {
-	for _, l := range list {
-		if l == one {
-			return true
-		}
-	}
-	return false
 }
 
 // Text tells an access in one line.

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -44,13 +45,13 @@ func gateway(n *yaml.Node, path string, fault func(n *yaml.Node, path, format st
 			if g.Credential = v.Value; !IsName(v.Value) {
 				fault(v, at, "%.80q is not the name of a credential; `cofferdam credential ls` shows yours", v.Value)
 			}
-		case has(names, key):
+		case slices.Contains(names, key):
 			if _, _, err := Endpoint(at, v.Value); err != nil || strings.ContainsAny(v.Value, "?# \"\\") {
 				fault(v, at, "%.80q must be an https URL: where the gateway speaks as %s does", v.Value, key)
 			}
 			g.URLs[key] = v.Value
 		}
-		return key == "credential" || has(names, key)
+		return key == "credential" || slices.Contains(names, key)
 	})
 	if g.Credential == "" || len(g.URLs) == 0 {
 		fault(n, path, "needs the credential with its key, and where it speaks as whom: one of %s", strings.Join(names, ", "))

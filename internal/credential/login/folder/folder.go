@@ -35,11 +35,11 @@ type Folder struct {
 // Open opens a folder. The path is absolute and without links. Errors name
 // neither the path nor what is in it.
 func Open(path string) (*Folder, error) {
-	real, err := filepath.EvalSymlinks(path)
+	at, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, reason(err)
 	}
-	if real != path {
+	if at != path {
 		return nil, errors.New("is reached by a link; name the folder itself")
 	}
 	f := &Folder{name: filepath.Base(path)}
