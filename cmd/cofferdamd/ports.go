@@ -48,7 +48,7 @@ func (p *policies) Compile(spec task.Spec, layers task.Layers) (stage.Plan, erro
 	}
 	return stage.Plan{
 		Tools: tools, Digest: plan.Digest, Limits: plan.Limits, Rules: plan.Rules, Unknown: plan.Unknown, Identity: plan.Identity, Timeout: plan.Timeout, Files: plan.Files, Sudo: plan.Sudo,
-		Verifying: plan.Verifying, Repository: plan.Repository, Narrowed: plan.Narrowed, Model: plan.Model,
+		Flags: plan.Flags, Verifying: plan.Verifying, Repository: plan.Repository, Narrowed: plan.Narrowed, Model: plan.Model,
 	}, nil
 }
 
