@@ -318,7 +318,13 @@ func (j *runJob) event(ctx context.Context, id string, ev api.Event) {
 		}
 	case "task":
 		var t api.Task
-		if json.Unmarshal(ev.Data, &t) == nil && t.Attempt > 1 {
+		if json.Unmarshal(ev.Data, &t) != nil {
+			return
+		}
+		if t.State == api.Waiting {
+			j.progress.Note("the task waits: " + t.Text)
+		}
+		if t.Attempt > 1 {
 			j.progress.Attempt(t.Attempt)
 		}
 	}
