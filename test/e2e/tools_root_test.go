@@ -34,8 +34,9 @@ const evilCommand = "echo evil > evil.txt; : \x1b[2J\x1b]52;c;eA==\a\u202e\u200b
 // refuses by itself.
 const hiddenCommand = "echo evil > evil.txt; : \u202e\u200b"
 
+// askedSteps has what is denied last: opencode ends its turn with it.
 func askedSteps() []modeltest.Step {
-	return []modeltest.Step{{Shell: "echo 42 > answer.txt; echo x >> ran.txt"}, {Shell: hiddenCommand}, {Shell: "./check.sh"}, {Text: "The answer is mended."}}
+	return []modeltest.Step{{Shell: "echo 42 > answer.txt; echo x >> ran.txt"}, {Shell: "./check.sh"}, {Shell: hiddenCommand}, {Text: "The answer is mended."}}
 }
 
 // question waits for the task's one question that nobody answered.

@@ -61,6 +61,7 @@ func TestPermissionsAreAsked(t *testing.T) {
 	}
 	// One that does something without asking is told of.
 	s.Output(1, []byte(`{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"c3","kind":"execute","title":"ls","status":"in_progress"}}}`+"\n"+
+		`{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call_update","toolCallId":"c3","status":"completed"}}}`+"\n"+
 		`{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call_update","toolCallId":"c1","status":"completed"}}}`+"\n"))
 	unasked := 0
 	for _, e := range events {

@@ -108,7 +108,8 @@ func (t *talk) call(u toolCall, emit func(task.AgentEvent)) {
 	if in := string(u.Input); in != "" && in != "null" && in != "{}" {
 		c.input = in
 	}
-	if t.run.Asks && !c.asked && u.Status != "" && u.Status != agent.Text(protocol.ToolCallStatusPending) && u.Status != agent.Text(protocol.ToolCallStatusFailed) {
+	// Some say that a call is in progress before they ask.
+	if t.run.Asks && !c.asked && u.Status == agent.Text(protocol.ToolCallStatusCompleted) {
 		c.asked = true
 		emit(task.AgentEvent{Type: "permission", Call: id, Tool: c.tool, Failed: true, Text: "the agent did this without asking; the sandbox alone bounds it"})
 	}
