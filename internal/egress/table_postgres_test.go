@@ -11,15 +11,15 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-// base is a sandbox that logs in to PostgreSQL with what the real lender lends.
-type base struct {
+// lentBase is a sandbox that logs in to PostgreSQL with what the real lender lends.
+type lentBase struct {
 	*pgRig
 	plane *controlPlane
 }
 
-func newBase(t *testing.T, certificate string) *base {
+func newLentBase(t *testing.T, certificate string) *lentBase {
 	t.Helper()
-	b := &base{plane: &controlPlane{value: realPassword}}
+	b := &lentBase{plane: &controlPlane{value: realPassword}}
 	l := lending(t, b.plane)
 	b.pgRig = &pgRig{far: newFarBase(t, certificate)}
 	b.rig = newRig(t, nil, func(o *Options) { o.Roots, o.Lender, o.Granted = b.far.roots, l, l.Granted })
@@ -29,7 +29,7 @@ func newBase(t *testing.T, certificate string) *base {
 }
 
 // comes says that a login comes about, with the real password outside.
-func (b *base) comes(what string) *pgx.Conn {
+func (b *lentBase) comes(what string) *pgx.Conn {
 	b.t.Helper()
 	before := b.far.logins.Load()
 	c, err := b.connect(nil)
@@ -41,7 +41,7 @@ func (b *base) comes(what string) *pgx.Conn {
 
 // stays says that a login is refused, and that no server outside was told
 // anything of it.
-func (b *base) stays(what, state, words string, change func(*pgx.ConnConfig)) {
+func (b *lentBase) stays(what, state, words string, change func(*pgx.ConnConfig)) {
 	b.t.Helper()
 	users, logins := len(b.far.users), b.far.logins.Load()
 	b.refused(what, state, words, change)
@@ -52,7 +52,7 @@ func (b *base) stays(what, state, words string, change func(*pgx.ConnConfig)) {
 
 // unproved says that a login is refused after the server was named the role: it
 // is told no more before the password is lent, so it lets nobody in.
-func (b *base) unproved(what, state, words string) {
+func (b *lentBase) unproved(what, state, words string) {
 	b.t.Helper()
 	logins := b.far.logins.Load()
 	b.refused(what, state, words, nil)
@@ -62,9 +62,9 @@ func (b *base) unproved(what, state, words string) {
 }
 
 func postgresRow() tableRow {
-	try := func(f func(b *base)) cell {
+	try := func(f func(b *lentBase)) cell {
 		return cell{run: func(t *testing.T) {
-			b := newBase(t, "db.test")
+			b := newLentBase(t, "db.test")
 			b.comes("at first")
 			f(b)
 		}}
@@ -72,11 +72,11 @@ func postgresRow() tableRow {
 	none := func(why string) cell { return cell{none: why} }
 	const bound = "no login is lent for this host and port (policy.credential)"
 	return tableRow{task.KindPostgres, "", map[string]cell{
-		"wrong host": try(func(b *base) {
+		"wrong host": try(func(b *lentBase) {
 			b.grant(func(g *task.Grant) { g.Leases[0].Hosts = []string{"ok.test"} })
 			b.stays("a rule beyond the binding", "28000", bound, nil)
 		}),
-		"wrong port": try(func(b *base) {
+		"wrong port": try(func(b *lentBase) {
 			b.stays("a port without a rule", "28000", "(policy.denied)", func(c *pgx.ConnConfig) { c.Port = 5432 })
 			b.grant(func(g *task.Grant) { g.Leases[0].Ports = []uint16{5432} })
 			b.stays("a rule beyond the binding", "28000", bound, nil)
@@ -84,20 +84,20 @@ func postgresRow() tableRow {
 		"method":   none("a login has no method; what it may do is what its role may"),
 		"path":     none("a login has no path; the databases that it is lent for are tried in TestLoginIsRefusedInside"),
 		"redirect": none("a server of PostgreSQL sends nobody elsewhere"),
-		"plain http": try(func(b *base) {
+		"plain http": try(func(b *lentBase) {
 			b.stays("without TLS", "28000", "(policy.protocol)", func(c *pgx.ConnConfig) { c.TLSConfig = nil })
 		}),
 		"kept-alive switch": none("a connection is one login to one server, and names none again"),
 		"h2 :authority":     none("PostgreSQL is not spoken over HTTP"),
-		"spoofed Host": try(func(b *base) {
+		"spoofed Host": try(func(b *lentBase) {
 			b.stays("another name in TLS", "28000", "(policy.name_mismatch)", func(c *pgx.ConnConfig) {
 				c.TLSConfig = &tls.Config{InsecureSkipVerify: true, ServerName: "ok.test"} //nolint:gosec // what a client that lies does
 			})
 		}),
 		"bad certificate": {run: func(t *testing.T) {
-			newBase(t, "else.test").stays("of another name", "28000", "(egress.untrusted)", nil)
+			newLentBase(t, "else.test").stays("of another name", "28000", "(egress.untrusted)", nil)
 		}},
-		"expired": try(func(b *base) {
+		"expired": try(func(b *lentBase) {
 			b.plane.say("refuses")
 			b.comes("while the minute lasts")
 			b.plane.later(2 * time.Minute)
@@ -106,7 +106,7 @@ func postgresRow() tableRow {
 			b.plane.later(2 * time.Minute)
 			b.comes("lent again")
 		}),
-		"revoked while streaming": try(func(b *base) {
+		"revoked while streaming": try(func(b *lentBase) {
 			c := b.comes("a session")
 			b.grant(func(g *task.Grant) { g.Leases = nil })
 			if _, err := c.Exec(b.ctx(), "select 1"); err == nil {
@@ -117,7 +117,7 @@ func postgresRow() tableRow {
 			}
 			b.stays("after it", "28000", bound, nil)
 		}),
-		"control plane away": try(func(b *base) {
+		"control plane away": try(func(b *lentBase) {
 			b.plane.say("away")
 			b.comes("what is held")
 			b.plane.later(2 * time.Minute)

@@ -116,7 +116,7 @@ func TestEndedRuleOnAKeptConnection(t *testing.T) {
 }
 
 func TestLoginEndsByItself(t *testing.T) {
-	b := newBase(t, "db.test")
+	b := newLentBase(t, "db.test")
 	until := time.Now().Add(time.Hour)
 	b.grant(func(g *task.Grant) { g.Rules[0].Until, g.Leases[0].Ends = &until, &until })
 	c := b.comes("before its end")
