@@ -90,7 +90,7 @@ func (s *askingReader) Asks() []stage.HarnessAsk {
 
 func (s *askingReader) Answer(n int, a task.ToolAnswer) {
 	s.open[n-1] = &a
-	for len(s.words) == 0 && s.said < len(s.open) && s.open[s.said] != nil {
+	for s.said < len(s.open) && s.open[s.said] != nil {
 		word := "no\n"
 		if s.open[s.said].Allow {
 			word = "yes\n"
