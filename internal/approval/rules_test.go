@@ -2,19 +2,11 @@ package approval
 
 import (
 	"encoding/json"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/task"
 )
-
-func reasonIn(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
 
 func egressWhat(host string, port uint16) json.RawMessage {
 	what, _ := task.Canonical(task.EgressAsk{Name: host, Port: port, Protocol: "tls", Seen: "tls"})
@@ -24,7 +16,7 @@ func egressWhat(host string, port uint16) json.RawMessage {
 // The zero values deny, ask nothing and answer nothing.
 func TestZeroValues(t *testing.T) {
 	now := time.Now()
-	if err := check(task.Question{}); reasonIn(err) != task.InputInvalid {
+	if err := check(task.Question{}); task.ReasonOf(err) != task.InputInvalid {
 		t.Errorf("%v", err)
 	}
 	if (Answer{}).Allow || (task.HeldAnswer{}).Allow || (task.Standing{}).Lasts(now) {

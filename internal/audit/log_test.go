@@ -19,13 +19,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-func reasonOf(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 func TestRecordIsOncePerTaskAndKey(t *testing.T) {
 	s := newSite(t)
 	var wg sync.WaitGroup
@@ -56,7 +49,7 @@ func TestRecordRefuses(t *testing.T) {
 		"a password": map[string]string{"password": "x"}, "no number": map[string]float64{"x": math.Inf(1)}, "bad raw": json.RawMessage(`{"a":`),
 		"twice": json.RawMessage(`{"a":1,"a":2}`),
 	} {
-		if err := s.log.Record(t.Context(), "t", name, "k", ControlPlane, facts); reasonOf(err) != task.InfraInternal {
+		if err := s.log.Record(t.Context(), "t", name, "k", ControlPlane, facts); task.ReasonOf(err) != task.InfraInternal {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -98,10 +91,10 @@ func TestReceiptIsOnceAndWithoutSecrets(t *testing.T) {
 func TestReceiptNeedsAnEnd(t *testing.T) {
 	s := newSite(t)
 	s.store.accounts["t"] = Account{Task: task.Task{ID: "t", State: task.Running}}
-	if _, err := s.log.Receipt(t.Context(), "t"); reasonOf(err) != task.InfraInternal {
+	if _, err := s.log.Receipt(t.Context(), "t"); task.ReasonOf(err) != task.InfraInternal {
 		t.Errorf("a running task: %v", err)
 	}
-	if _, err := s.log.Receipt(t.Context(), "other"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.log.Receipt(t.Context(), "other"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("no task: %v", err)
 	}
 }
@@ -113,7 +106,7 @@ func TestTheEndIsRecordedBeforeTheRow(t *testing.T) {
 	id := taskID(0)
 	s.store.accounts[id] = Account{Task: task.Task{ID: id, State: task.Running}}
 	s.record(id, "n1", KindEnded, ControlPlane, map[string]string{"state": "running"})
-	if _, err := s.log.Receipt(t.Context(), id); reasonOf(err) != task.InfraInternal {
+	if _, err := s.log.Receipt(t.Context(), id); task.ReasonOf(err) != task.InfraInternal {
 		t.Errorf("an end that is none: %v", err)
 	}
 	s.record(id, "n2", KindEnded, ControlPlane, map[string]any{"state": task.Failed, "reason": task.LimitTime, "attempts": 1})
@@ -151,10 +144,10 @@ func TestDamagedStoreIsNotBuiltUpon(t *testing.T) {
 	s.run(taskID(0))
 	s.begin(taskID(1))
 	s.store.records[len(s.store.records)-1].Kind = "nothing.happened"
-	if err := s.log.Record(t.Context(), "t", "k", "kind", ControlPlane, nil); reasonOf(err) != task.InfraStorage {
+	if err := s.log.Record(t.Context(), "t", "k", "kind", ControlPlane, nil); task.ReasonOf(err) != task.InfraStorage {
 		t.Errorf("Record: %v", err)
 	}
-	if _, err := Open(t.Context(), Options{Store: s.store, Key: s.key}); reasonOf(err) != task.InfraStorage {
+	if _, err := Open(t.Context(), Options{Store: s.store, Key: s.key}); task.ReasonOf(err) != task.InfraStorage {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -166,7 +159,7 @@ func TestOpenRefusesAnotherKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), Options{Store: s.store, Key: other}); reasonOf(err) != task.InfraStorage {
+	if _, err := Open(t.Context(), Options{Store: s.store, Key: other}); task.ReasonOf(err) != task.InfraStorage {
 		t.Errorf("got %v", err)
 	}
 }
@@ -230,7 +223,7 @@ func TestKeyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := NewKey(dir)
-		if reasonOf(err) != task.InfraStorage || strings.Contains(err.Error(), string(secret[:40])) {
+		if task.ReasonOf(err) != task.InfraStorage || strings.Contains(err.Error(), string(secret[:40])) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -95,7 +95,7 @@ func lives(ctx context.Context, l *Leases, u task.LeaseUse, say func(...any)) er
 	if _, err = l.Lend(ctx, u, rules("key")); err != nil { // a second round
 		return err
 	}
-	if _, _, err := l.Revoke(ctx, "key", "admin", false); err != nil && reasonOf(err) != task.InputNotFound {
+	if _, _, err := l.Revoke(ctx, "key", "admin", false); err != nil && task.ReasonOf(err) != task.InputNotFound {
 		return err
 	}
 	say("revoked")

@@ -116,7 +116,7 @@ func TestIdentityLeaseIsNoCredential(t *testing.T) {
 		{},
 	} {
 		l.ID = "l-aaaaaaaaaaaaaaaa"
-		if _, err := r.store.MakeLease(t.Context(), task.Lent{Lease: l, Task: tk.ID, Sandbox: "sb-aaaaaaaaaaaaaaaa"}); reasonOf(err) != task.PolicyCredential {
+		if _, err := r.store.MakeLease(t.Context(), task.Lent{Lease: l, Task: tk.ID, Sandbox: "sb-aaaaaaaaaaaaaaaa"}); task.ReasonOf(err) != task.PolicyCredential {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}

@@ -22,7 +22,7 @@ func (l *Leases) Learn(ctx context.Context, taskID string) error {
 	for _, lent := range list {
 		if lent.CredentialID != "" {
 			_, value, err := l.vault.active(ctx, lent.Credential, lent.CredentialID)
-			if err != nil && reasonOf(err) != task.PolicyCredential {
+			if err != nil && task.ReasonOf(err) != task.PolicyCredential {
 				return err
 			}
 			l.known.Add(taskID, value)
@@ -47,7 +47,7 @@ func (l *Leases) learnMinted(ctx context.Context, lent task.Lent) error {
 			continue
 		}
 		value, err := l.vault.openMint(ctx, r)
-		if err != nil && reasonOf(err) != task.PolicyCredential {
+		if err != nil && task.ReasonOf(err) != task.PolicyCredential {
 			return err
 		}
 		l.known.Add(lent.Task, value)

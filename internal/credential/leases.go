@@ -123,7 +123,7 @@ func (l *Leases) Check(ctx context.Context, requester string, rules map[task.Sta
 
 func (l *Leases) check(ctx context.Context, requester string, r task.Rule) error {
 	c, err := l.vault.Get(ctx, r.Credential)
-	if err != nil && reasonOf(err) != task.InputNotFound {
+	if err != nil && task.ReasonOf(err) != task.InputNotFound {
 		return err
 	}
 	// Another's credential and none can't be told apart.
@@ -185,7 +185,7 @@ func (l *Leases) Lend(ctx context.Context, use task.LeaseUse, rules []task.Rule)
 
 func (l *Leases) lend(ctx context.Context, use task.LeaseUse, name string, ends *time.Time) (task.Lent, error) {
 	c, err := l.vault.Get(ctx, name)
-	if err != nil && reasonOf(err) != task.InputNotFound {
+	if err != nil && task.ReasonOf(err) != task.InputNotFound {
 		return task.Lent{}, err
 	}
 	if had, ok, herr := l.had(ctx, use, name); herr != nil {
@@ -217,7 +217,7 @@ func (l *Leases) keep(ctx context.Context, want task.Lent) (task.Lent, error) {
 		if err := l.recordEnd(ctx, old); err != nil {
 			return task.Lent{}, err
 		}
-	} else if err != nil && reasonOf(err) != task.InputNotFound {
+	} else if err != nil && task.ReasonOf(err) != task.InputNotFound {
 		return task.Lent{}, err
 	}
 	have, err := l.rows.MakeLease(ctx, want)
@@ -343,7 +343,7 @@ func (l *Leases) Value(ctx context.Context, sandbox, lease string) (task.Given, 
 		return task.Given{}, refused
 	}
 	have, err := l.rows.Lease(ctx, lease)
-	if reasonOf(err) == task.InputNotFound {
+	if task.ReasonOf(err) == task.InputNotFound {
 		return task.Given{}, refused
 	}
 	if err != nil {

@@ -216,7 +216,7 @@ func (l *Leases) ask(ctx context.Context, m minting, id string) (Minted, error) 
 	if err == nil {
 		return made, nil
 	}
-	if err = l.quiet(m, err); reasonOf(err) == task.LimitRequests {
+	if err = l.quiet(m, err); task.ReasonOf(err) == task.LimitRequests {
 		return Minted{}, err // who asks waits; the next one need not
 	}
 	l.with.Log.Warn("a credential's value was not minted", "credential", m.of.Name, "lease", m.lent.ID, "error", err)
@@ -230,7 +230,7 @@ func (l *Leases) quiet(m minting, err error) error {
 	switch {
 	case long != "" && strings.Contains(err.Error(), long):
 		return task.Fail(task.InfraCredential, fmt.Sprintf("credential %q: its provider repeated the key in what it answered", m.of.Name), nil)
-	case reasonOf(err) == task.ReasonNone:
+	case task.ReasonOf(err) == task.ReasonNone:
 		return task.Fail(task.InfraCredential, fmt.Sprintf("credential %q can't be minted now", m.of.Name), err)
 	}
 	return err
@@ -239,11 +239,11 @@ func (l *Leases) quiet(m minting, err error) error {
 // fail remembers a failure, so that a provider is not asked over and over, and
 // puts it on record where it is another one than before.
 func (l *Leases) fail(ctx context.Context, m minting, id string, err error) error {
-	if r := reasonOf(err); r != task.PolicyCredential && r != task.InfraCredential {
+	if r := task.ReasonOf(err); r != task.PolicyCredential && r != task.InfraCredential {
 		return err // of ours: nobody outside was asked
 	}
 	pause := pauseFaulty
-	if reasonOf(err) == task.PolicyCredential {
+	if task.ReasonOf(err) == task.PolicyCredential {
 		pause = pauseRefused
 	}
 	if later, ok := errors.AsType[*Later](err); ok {
@@ -260,7 +260,7 @@ func (l *Leases) fail(ctx context.Context, m minting, id string, err error) erro
 		return err
 	}
 	f := mintFactsOf(task.MintedValue{ID: id, Lease: m.lent, Credential: m.of})
-	f.Reason = reasonOf(err)
+	f.Reason = task.ReasonOf(err)
 	if told, ok := errors.AsType[*task.Failure](err); ok {
 		f.Text = told.Text
 	}

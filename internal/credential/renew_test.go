@@ -32,16 +32,16 @@ func TestRenewals(t *testing.T) {
 	if err := renew.Renew(t.Context(), wider, task.NewSecret(next)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := renew.Newest(t.Context(), c); reasonOf(err) != task.InfraVault {
+	if _, err := renew.Newest(t.Context(), c); task.ReasonOf(err) != task.InfraVault {
 		t.Errorf("sealed under another binding it opens: %v", err)
 	}
 	if _, _, err := r.leases.Revoke(t.Context(), "mine", "admin", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := renew.Renew(t.Context(), c, task.NewSecret(next)); reasonOf(err) != task.PolicyCredential {
+	if err := renew.Renew(t.Context(), c, task.NewSecret(next)); task.ReasonOf(err) != task.PolicyCredential {
 		t.Errorf("after it was revoked: %v", err)
 	}
-	if _, err := renew.Newest(t.Context(), c); reasonOf(err) != task.PolicyCredential {
+	if _, err := renew.Newest(t.Context(), c); task.ReasonOf(err) != task.PolicyCredential {
 		t.Errorf("after it was revoked: %v", err)
 	}
 }

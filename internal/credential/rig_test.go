@@ -161,7 +161,7 @@ func (r *rig) records(kind string) int {
 
 func wants(t *testing.T, err error, reason task.Reason, text string) {
 	t.Helper()
-	if reasonOf(err) != reason || !strings.Contains(fmt.Sprint(err), text) {
+	if task.ReasonOf(err) != reason || !strings.Contains(fmt.Sprint(err), text) {
 		t.Errorf("got %v, want %s and %q", err, reason, text)
 	}
 	if err != nil && strings.Contains(err.Error(), "REALVALUE") {

@@ -157,7 +157,7 @@ func (l *Leases) due(ctx context.Context, r task.MintedValue, all []task.MintedV
 		return endOver, now, nil
 	}
 	lent, err := l.rows.Lease(ctx, r.Lease.ID)
-	if err != nil && reasonOf(err) != task.InputNotFound {
+	if err != nil && task.ReasonOf(err) != task.InputNotFound {
 		return "", now, err
 	}
 	at = over

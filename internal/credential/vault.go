@@ -115,7 +115,7 @@ func (v *Vault) Check(ctx context.Context) error {
 	for _, name := range names {
 		c, sealed, err := v.rows.Credential(ctx, name)
 		if err != nil {
-			if reasonOf(err) == task.InputNotFound {
+			if task.ReasonOf(err) == task.InputNotFound {
 				continue // removed meanwhile
 			}
 			return err
@@ -136,13 +136,6 @@ func reasonFor(err error) string {
 		return p.Err.Error()
 	}
 	return err.Error()
-}
-
-func reasonOf(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
 }
 
 func (v *Vault) open(ctx context.Context, c task.Credential, sealed []byte) (task.Secret, error) {
@@ -198,7 +191,7 @@ func (v *Vault) Get(ctx context.Context, name string) (task.Credential, error) {
 func (v *Vault) active(ctx context.Context, name, id string) (task.Credential, task.Secret, error) {
 	c, sealed, err := v.rows.Credential(ctx, name)
 	switch {
-	case reasonOf(err) == task.InputNotFound:
+	case task.ReasonOf(err) == task.InputNotFound:
 		return c, task.Secret{}, task.Fail(task.PolicyCredential, fmt.Sprintf("credential %q was removed", name), nil)
 	case err != nil:
 		return c, task.Secret{}, err

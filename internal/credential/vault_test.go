@@ -276,7 +276,7 @@ func TestLostKeyComesBack(t *testing.T) {
 		t.Errorf("key file %v, %v", info.Mode(), err)
 	}
 	r.reopen(func() { _ = os.Remove(r.keyFile()) })
-	if _, err := r.leases.Add(t.Context(), ask("second"), "admin"); reasonOf(err) != task.InfraVault {
+	if _, err := r.leases.Add(t.Context(), ask("second"), "admin"); task.ReasonOf(err) != task.InfraVault {
 		t.Errorf("adding without the key: %v", err)
 	}
 	if _, err := os.Stat(r.keyFile()); err == nil {

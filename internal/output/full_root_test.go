@@ -33,7 +33,7 @@ func TestFullDisk(t *testing.T) {
 	// The first does not fit into the spool, the second only there.
 	for _, size := range []int64{8 << 20, 700 << 10} {
 		_, _, err := b.Put(t.Context(), &endless{size}, size)
-		if reasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
+		if task.ReasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 		if left := files(t, dir); len(left) != 0 {

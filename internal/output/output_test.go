@@ -36,13 +36,6 @@ func open(t *testing.T) (*Blobs, string) {
 	return b, dir
 }
 
-func reasonOf(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 // files lists every file beneath dir.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
@@ -113,7 +106,7 @@ func TestPutLimit(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b, dir := open(t)
 			_, _, err := b.Put(t.Context(), bytes.NewReader(make([]byte, c.size)), c.max)
-			if reasonOf(err) != c.want || (err == nil) != (c.want == "") {
+			if task.ReasonOf(err) != c.want || (err == nil) != (c.want == "") {
 				t.Fatalf("got %v, want %q", err, c.want)
 			}
 			if left := len(files(t, dir)); err != nil && left != 0 {
@@ -167,7 +160,7 @@ func TestChangedBlobIsFoundAndRepaired(t *testing.T) {
 				defer r.Close()
 				return io.ReadAll(r)
 			}
-			if _, err := read(); reasonOf(err) != task.InfraStorage {
+			if _, err := read(); task.ReasonOf(err) != task.InfraStorage {
 				t.Fatalf("reading changed bytes: %v, want %s", err, task.InfraStorage)
 			}
 			if _, _, err := b.Put(t.Context(), strings.NewReader("hello"), 10); err != nil {
@@ -221,7 +214,7 @@ func TestOpenRemovesHalfWrittenFiles(t *testing.T) {
 func TestDigestsAreStrict(t *testing.T) {
 	b, _ := open(t)
 	good := "sha256:" + strings.Repeat("0a", 32)
-	if _, err := b.Open(t.Context(), task.Digest(good)); reasonOf(err) != task.InputNotFound {
+	if _, err := b.Open(t.Context(), task.Digest(good)); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("absent: %v", err)
 	}
 	for _, bad := range []string{
@@ -229,13 +222,13 @@ func TestDigestsAreStrict(t *testing.T) {
 		"sha256:../../../../../../../../../../../../../../../../../../etc/passwd000"[:71], " " + good, good + "\n",
 		strings.Replace(good, "0a", "0A", 1), strings.Replace(good, "0a", "/.", 1),
 	} {
-		if _, err := ParseDigest(bad); reasonOf(err) != task.InputInvalid {
+		if _, err := ParseDigest(bad); task.ReasonOf(err) != task.InputInvalid {
 			t.Errorf("ParseDigest(%q): %v", bad, err)
 		}
-		if _, err := b.Open(t.Context(), task.Digest(bad)); reasonOf(err) != task.InputInvalid {
+		if _, err := b.Open(t.Context(), task.Digest(bad)); task.ReasonOf(err) != task.InputInvalid {
 			t.Errorf("Open(%q): %v", bad, err)
 		}
-		if _, err := b.Stat(t.Context(), task.Digest(bad)); reasonOf(err) != task.InputInvalid {
+		if _, err := b.Stat(t.Context(), task.Digest(bad)); task.ReasonOf(err) != task.InputInvalid {
 			t.Errorf("Stat(%q): %v", bad, err)
 		}
 	}

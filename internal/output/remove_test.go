@@ -41,7 +41,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	remove(d, free, Gone, 0)
-	if _, _, err := b.Remove(t.Context(), "sha256:../..", free); reasonOf(err) != task.InputInvalid {
+	if _, _, err := b.Remove(t.Context(), "sha256:../..", free); task.ReasonOf(err) != task.InputInvalid {
 		t.Errorf("no digest: %v", err)
 	}
 }
@@ -58,7 +58,7 @@ func TestPinsEnd(t *testing.T) {
 	if o, _, err := b.Remove(t.Context(), d, func(context.Context) (bool, error) { return false, nil }); o != Gone || err != nil {
 		t.Errorf("a day later: %d, %v", o, err)
 	}
-	if err := b.Hold(t.Context(), d); reasonOf(err) != task.InputNotFound {
+	if err := b.Hold(t.Context(), d); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("holding what is gone: %v", err)
 	}
 	if len(b.pins) != 0 {

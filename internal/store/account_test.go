@@ -40,7 +40,7 @@ func TestReceiptTellsOfTheRows(t *testing.T) {
 	must(t, s.AddOutput(ctx, id, task.Output{Name: "patch", Kind: "patch", Digest: "sha256:1", Size: 5}))
 	must(t, s.AddEgress(ctx, id, []task.EgressRecord{{Seq: 1, Sandbox: "sb-aaaaaaaaaaaaaaaa", Verdict: "denied"}}))
 	must(t, log.Record(ctx, id, "k", "stage.ended", audit.ControlPlane, map[string]any{"sandbox": "sb-aaaaaaaaaaaaaaaa", "rules": []task.Rule{}}))
-	if _, err := log.Receipt(ctx, id); reasonOf(err) != task.InfraInternal {
+	if _, err := log.Receipt(ctx, id); task.ReasonOf(err) != task.InfraInternal {
 		t.Errorf("a receipt of a running task: %v", err)
 	}
 	must(t, s.SetTask(ctx, id, stage.TaskUpdate{State: task.Failed, Reason: task.VerifyFailed, Text: "the plan"}))
@@ -127,7 +127,7 @@ func TestRowsChangedByHandAreFound(t *testing.T) {
 			}
 			var export bytes.Buffer
 			err = log.Export(t.Context(), &export)
-			if err != nil && reasonOf(err) == task.InfraStorage {
+			if err != nil && task.ReasonOf(err) == task.InfraStorage {
 				return // refused to sign it
 			}
 			must(t, err)

@@ -42,7 +42,7 @@ func TestAgentEventsAreToldOnce(t *testing.T) {
 	if got := strings.Join(kinds, " "); got != "usage text end usage" {
 		t.Errorf("events %q", got)
 	}
-	if err := s.AddAgentEvent(ctx, "t-none", "k", usage); reasonOf(err) != task.InputNotFound {
+	if err := s.AddAgentEvent(ctx, "t-none", "k", usage); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("an unknown task: %v", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestTurnsAndCallsAreKept(t *testing.T) {
 		"turn 0": s.SetTurn(ctx, id, 1, stage.Turn{State: stage.TurnAsking}), "no state": s.SetTurn(ctx, id, 1, stage.Turn{Number: 1}),
 		"attempt 0": s.SetCall(ctx, id, 0, 1, call), "call 0": s.SetCall(ctx, id, 1, 1, stage.Call{State: stage.CallDone}),
 	} {
-		if reasonOf(err) != task.InfraInternal {
+		if task.ReasonOf(err) != task.InfraInternal {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -41,7 +41,7 @@ func TestCredentialsAreKeptWhole(t *testing.T) {
 	for _, name := range []string{"b", "a'; DROP TABLE leases; --", "c"} {
 		must(t, s.AddCredential(ctx, aCredential(name), []byte{0, 1, 255, byte(len(name))}))
 	}
-	if err := s.AddCredential(ctx, aCredential("b"), nil); reasonOf(err) != task.InputConflict {
+	if err := s.AddCredential(ctx, aCredential("b"), nil); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("a name twice: %v", err)
 	}
 	got, sealed, err := s.Credential(ctx, "b")
@@ -57,10 +57,10 @@ func TestCredentialsAreKeptWhole(t *testing.T) {
 	if len(list) != 3 || list[1].Name != "b" || list[1].LastUsed == nil || list[1].LastUsed.Unix() != 50 || list[0].LastUsed != nil {
 		t.Errorf("list %+v", list)
 	}
-	if _, _, err := s.Credential(ctx, "none"); reasonOf(err) != task.InputNotFound {
+	if _, _, err := s.Credential(ctx, "none"); task.ReasonOf(err) != task.InputNotFound {
 		t.Error(err)
 	}
-	if _, _, err := s.EndCredential(ctx, "none", time.Now(), true); reasonOf(err) != task.InputNotFound {
+	if _, _, err := s.EndCredential(ctx, "none", time.Now(), true); task.ReasonOf(err) != task.InputNotFound {
 		t.Error(err)
 	}
 }
@@ -84,7 +84,7 @@ func TestLeasesOfACredentialEndWithIt(t *testing.T) {
 		t.Errorf("repeated: %s", diff)
 	}
 	stranger := leaseOf(two, a, "l-1")
-	if _, err := s.MakeLease(ctx, stranger); reasonOf(err) != task.InfraInternal {
+	if _, err := s.MakeLease(ctx, stranger); task.ReasonOf(err) != task.InfraInternal {
 		t.Errorf("another task's: %v", err)
 	}
 	aLease(t, s, two, a, "l-2")
@@ -99,7 +99,7 @@ func TestLeasesOfACredentialEndWithIt(t *testing.T) {
 	if got, sealed, err := s.Credential(ctx, "a"); err != nil || len(ended) != 0 || len(sealed) != 0 || got.Revoked.Unix() != 50 {
 		t.Errorf("revoked again: %+v %v %v %v", got, sealed, ended, err)
 	}
-	if _, err := s.MakeLease(ctx, leaseOf(two, a, "l-4")); reasonOf(err) != task.PolicyCredential {
+	if _, err := s.MakeLease(ctx, leaseOf(two, a, "l-4")); task.ReasonOf(err) != task.PolicyCredential {
 		t.Errorf("of a revoked one: %v", err)
 	}
 	if l, err := s.MakeLease(ctx, leaseOf(one, a, "l-1")); err != nil || l.Active() {
@@ -111,7 +111,7 @@ func TestLeasesOfACredentialEndWithIt(t *testing.T) {
 	if l, err := s.Lease(ctx, "l-3"); err != nil || l.Active() || l.Credential != "b" {
 		t.Errorf("of a removed one: %+v, %v", l, err)
 	}
-	if _, err := s.Lease(ctx, "l-none"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.Lease(ctx, "l-none"); task.ReasonOf(err) != task.InputNotFound {
 		t.Error(err)
 	}
 	must(t, s.AddCredential(ctx, aCredential("b"), []byte("b")))
@@ -158,10 +158,10 @@ func TestLeasesEndBySandboxAndTask(t *testing.T) {
 	}
 	must(t, s.SetTask(ctx, of.ID, stage.TaskUpdate{State: task.Running}))
 	must(t, s.SetTask(ctx, of.ID, stage.TaskUpdate{State: task.Failed}))
-	if _, err := s.MakeLease(ctx, leaseOf(of, c, "l-9")); reasonOf(err) != task.Cancelled {
+	if _, err := s.MakeLease(ctx, leaseOf(of, c, "l-9")); task.ReasonOf(err) != task.Cancelled {
 		t.Errorf("of an ended task: %v", err)
 	}
-	if _, err := s.MakeLease(ctx, task.Lent{Lease: task.Lease{ID: "l-8"}, Task: "t-none"}); reasonOf(err) != task.InputNotFound {
+	if _, err := s.MakeLease(ctx, task.Lent{Lease: task.Lease{ID: "l-8"}, Task: "t-none"}); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("of no task: %v", err)
 	}
 }
@@ -185,7 +185,7 @@ func TestLendingAndRevokingAtOnce(t *testing.T) {
 		for n := range 4 {
 			wg.Go(func() {
 				_, err := s.MakeLease(t.Context(), leaseOf(of, c, fmt.Sprintf("l-%d-%d", round, n)))
-				if reasonOf(err) != task.PolicyCredential {
+				if task.ReasonOf(err) != task.PolicyCredential {
 					note(err)
 				}
 			})

@@ -29,7 +29,7 @@ func TestFileDenialsAreKeptOnce(t *testing.T) {
 	if len(events) != 4 || events[1].Type != "files" || events[1].Data.(task.FileDenial) != list[0] {
 		t.Errorf("events %+v", events)
 	}
-	if _, err := s.FileDenials(t.Context(), "t-aaaaaaaaaaaaaaaa"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.FileDenials(t.Context(), "t-aaaaaaaaaaaaaaaa"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("a task that is none: %v", err)
 	}
 }

@@ -38,10 +38,10 @@ func TestFullDisk(t *testing.T) {
 
 	before, told := read(t, s, id)
 	err = s.SetTask(t.Context(), id, stage.TaskUpdate{State: task.Running, Text: strings.Repeat("long ", 2000)})
-	if reasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
+	if task.ReasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
 		t.Errorf("a row: %v", err)
 	}
-	if _, err := log.Write(make([]byte, 100000)); reasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
+	if _, err := log.Write(make([]byte, 100000)); task.ReasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
 		t.Errorf("a log: %v", err)
 	}
 	if after, now := read(t, s, id); after.State != before.State || len(now) != len(told) {
@@ -49,7 +49,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	if other, err := Open(t.Context(), Options{Dir: dir}); err == nil {
 		must(t, other.Close()) // nothing had to be written
-	} else if reasonOf(err) != task.InfraStorage {
+	} else if task.ReasonOf(err) != task.InfraStorage {
 		t.Errorf("opening on a full disk: %v", err)
 	}
 

@@ -65,7 +65,7 @@ func TestHistoryKeepsEveryRound(t *testing.T) {
 	if len(got) < 4 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
 		t.Errorf("history\n%+v\nwant\n%+v", got, want)
 	}
-	if _, err := s.History(t.Context(), "t-zzzzzzzzzzzzzzzz"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.History(t.Context(), "t-zzzzzzzzzzzzzzzz"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("an unknown task's history: %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestRoundsOfALogAreReadAsOne(t *testing.T) {
 		t.Errorf("the third round alone: %q", got)
 	}
 	for _, name := range []task.StageName{"verify.1", "verify.02", "verify.x", "verify.-2", "verify.2.2", "verify.100", "../verify.2", "none.2"} {
-		if _, err := s.Log(t.Context(), id, 1, name); reasonOf(err) != task.InputNotFound {
+		if _, err := s.Log(t.Context(), id, 1, name); task.ReasonOf(err) != task.InputNotFound {
 			t.Errorf("a log called %q: %v", name, err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestRoundsOfALogAreReadAsOne(t *testing.T) {
 
 func TestProjects(t *testing.T) {
 	s := open(t)
-	if _, err := s.Project(t.Context(), "web"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.Project(t.Context(), "web"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("no such project: %v", err)
 	}
 	for _, text := range []string{"version: 1\n", "version: 1\nsudo: false\n"} {
@@ -119,7 +119,7 @@ func TestProjects(t *testing.T) {
 		t.Errorf("projects %+v", list)
 	}
 	must(t, s.RemoveProject(t.Context(), "web"))
-	if err := s.RemoveProject(t.Context(), "web"); reasonOf(err) != task.InputNotFound {
+	if err := s.RemoveProject(t.Context(), "web"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("removed twice: %v", err)
 	}
 }

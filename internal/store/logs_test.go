@@ -53,11 +53,11 @@ func TestLogs(t *testing.T) {
 		}
 	}
 	for _, name := range []task.StageName{"", "x", "../agent", "agent.log"} {
-		if _, err := s.Log(t.Context(), id, 1, name); reasonOf(err) != task.InputNotFound {
+		if _, err := s.Log(t.Context(), id, 1, name); task.ReasonOf(err) != task.InputNotFound {
 			t.Errorf("stage %q: %v", name, err)
 		}
 	}
-	if _, err := s.Log(t.Context(), "../x", 1, task.Agent); reasonOf(err) != task.InputNotFound {
+	if _, err := s.Log(t.Context(), "../x", 1, task.Agent); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("a task that is a path: %v", err)
 	}
 }
@@ -84,10 +84,10 @@ func TestTokens(t *testing.T) {
 		t.Error("one hash stands for two tokens")
 	}
 	must(t, s.RemoveToken(t.Context(), "tok-2"))
-	if err := s.RemoveToken(t.Context(), "tok-2"); reasonOf(err) != task.InputNotFound {
+	if err := s.RemoveToken(t.Context(), "tok-2"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("removed twice: %v", err)
 	}
-	if _, err := s.TokenByHash(t.Context(), "bb"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.TokenByHash(t.Context(), "bb"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("a removed token: %v", err)
 	}
 }

@@ -95,7 +95,7 @@ func TestDamagedDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 				must(t, s.Close())
 				t.Fatal("it was opened")
 			}
-			if reasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), filepath.Join(dir, fileName)) || !strings.Contains(err.Error(), "aside") {
+			if task.ReasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), filepath.Join(dir, fileName)) || !strings.Contains(err.Error(), "aside") {
 				t.Errorf("the error %v does not say what to do", err)
 			}
 			for path, b := range before {
@@ -123,7 +123,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	_, err = s.write.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9000, 1)")
 	must(t, errors.Join(err, s.Close()))
 	_, err = Open(t.Context(), Options{Dir: dir})
-	if reasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "9000") {
+	if task.ReasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "9000") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 func TestFolderThatCantBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
-	if _, err := Open(t.Context(), Options{Dir: filepath.Join(file, "x")}); reasonOf(err) != task.InfraStorage {
+	if _, err := Open(t.Context(), Options{Dir: filepath.Join(file, "x")}); task.ReasonOf(err) != task.InfraStorage {
 		t.Errorf("got %v", err)
 	}
 }
@@ -170,7 +170,7 @@ func TestFullDatabase(t *testing.T) {
 	must(t, err)
 	before, told := read(t, s, id)
 	err = s.SetTask(t.Context(), id, stage.TaskUpdate{State: task.Running, Text: strings.Repeat("long ", 10000)})
-	if reasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
+	if task.ReasonOf(err) != task.InfraStorage || !strings.Contains(err.Error(), "full") {
 		t.Errorf("got %v", err)
 	}
 	if after, now := read(t, s, id); after.State != before.State || len(now) != len(told) {
@@ -185,7 +185,7 @@ func TestFailuresPassContextsOn(t *testing.T) {
 	s := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Task(ctx, "t-aaaaaaaaaaaaaaaa"); !errors.Is(err, context.Canceled) || reasonOf(err) != "" {
+	if _, err := s.Task(ctx, "t-aaaaaaaaaaaaaaaa"); !errors.Is(err, context.Canceled) || task.ReasonOf(err) != "" {
 		t.Errorf("got %v", err)
 	}
 	if err := s.logFailure("x", &fs.PathError{Err: syscall.ENOSPC}); !strings.Contains(err.Error(), "full") {

@@ -59,13 +59,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func reasonOf(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 func create(t testing.TB, s *Store, of task.Task) task.Task {
 	t.Helper()
 	made, created, err := s.CreateTask(t.Context(), of, "sha256:request")
@@ -113,7 +106,7 @@ func TestCreateTask(t *testing.T) {
 	if err != nil || created || again.ID != made.ID {
 		t.Errorf("the same key again: %v, %v, %v", again.ID, created, err)
 	}
-	if _, _, err := s.CreateTask(t.Context(), want, "sha256:other"); reasonOf(err) != task.InputConflict {
+	if _, _, err := s.CreateTask(t.Context(), want, "sha256:other"); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("the key for another request: %v", err)
 	}
 	bob := want
@@ -126,7 +119,7 @@ func TestCreateTask(t *testing.T) {
 		t.Error("requests without a key are one task")
 	}
 	for _, id := range []string{"x", "t-", "t-AAAAAAAAAAAAAAAA", "t-aaaaaaaaaaaaaaaa/../x", "t-aaaaaaaaaaaaaaaa\n"} {
-		if _, _, err := s.CreateTask(t.Context(), task.Task{ID: id}, ""); reasonOf(err) != task.InputInvalid {
+		if _, _, err := s.CreateTask(t.Context(), task.Task{ID: id}, ""); task.ReasonOf(err) != task.InputInvalid {
 			t.Errorf("id %q: %v", id, err)
 		}
 	}
@@ -196,7 +189,7 @@ func TestListsOfTasks(t *testing.T) {
 			t.Errorf("got %v, want %v", c.got, c.want)
 		}
 	}
-	if _, err := s.Tasks(t.Context(), "", 5, "t-none"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.Tasks(t.Context(), "", 5, "t-none"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("before an unknown task: %v", err)
 	}
 	must(t, s.SetTask(t.Context(), ids[1], stage.TaskUpdate{State: task.Failed, Reason: task.InputInvalid}))
@@ -235,7 +228,7 @@ func TestMovesOfATask(t *testing.T) {
 				t.Errorf("%s → %s: %v, state %s", from, to, err, after.State)
 			case from == to && (err != nil || len(now) != len(told)):
 				t.Errorf("%s again: %v, %d events", from, err, len(now)-len(told))
-			case !allowed && from != to && (reasonOf(err) != task.InfraInternal || after.State != before.State || len(now) != len(told)):
+			case !allowed && from != to && (task.ReasonOf(err) != task.InfraInternal || after.State != before.State || len(now) != len(told)):
 				t.Errorf("%s → %s was not refused: %v", from, to, err)
 			}
 			if (after.EndedAt != nil) != after.State.Ended() {
@@ -269,7 +262,7 @@ func TestSetTaskFillsAndKeeps(t *testing.T) {
 	if !ok || last.State != task.Succeeded || events[len(events)-1].Type != "task" {
 		t.Errorf("the last event is %+v", events[len(events)-1])
 	}
-	if err := s.SetTask(t.Context(), "t-none", stage.TaskUpdate{State: task.Running}); reasonOf(err) != task.InputNotFound {
+	if err := s.SetTask(t.Context(), "t-none", stage.TaskUpdate{State: task.Running}); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("an unknown task: %v", err)
 	}
 }
@@ -321,7 +314,7 @@ func TestStages(t *testing.T) {
 		t.Errorf("skipped: %+v", got)
 	}
 	for _, bad := range []task.Stage{{Name: "x", State: task.StageRunning}, {State: task.StageRunning}} {
-		if err := s.SetStage(t.Context(), id, 1, bad); reasonOf(err) != task.InfraInternal {
+		if err := s.SetStage(t.Context(), id, 1, bad); task.ReasonOf(err) != task.InfraInternal {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -357,7 +350,7 @@ func TestSandboxesAndOwners(t *testing.T) {
 		must(t, s.AddSandbox(t.Context(), id, spec))
 	}
 	must(t, s.AddSandbox(t.Context(), id, sandbox.Spec{ID: "sb-bbbbbbbbbbbbbbbb", Role: "verify"}))
-	if err := s.AddSandbox(t.Context(), other, spec); reasonOf(err) != task.InfraInternal {
+	if err := s.AddSandbox(t.Context(), other, spec); task.ReasonOf(err) != task.InfraInternal {
 		t.Errorf("another task's sandbox: %v", err)
 	}
 	specs, err := s.SandboxesOf(t.Context(), id)
@@ -374,7 +367,7 @@ func TestSandboxesAndOwners(t *testing.T) {
 			t.Errorf("claimed by %q, %q, %v", owner, digest, err)
 		}
 	}
-	if _, _, err := s.ClaimSandbox(t.Context(), spec.ID, "bob", ""); reasonOf(err) != task.InputConflict {
+	if _, _, err := s.ClaimSandbox(t.Context(), spec.ID, "bob", ""); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("claiming a task's sandbox: %v", err)
 	}
 	for id, want := range map[string]string{"sb-cccccccccccccccc": "bob", spec.ID: "alice"} {
@@ -382,7 +375,7 @@ func TestSandboxesAndOwners(t *testing.T) {
 			t.Errorf("owner %q, %v", owner, err)
 		}
 	}
-	if _, err := s.SandboxOwner(t.Context(), "sb-x"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.SandboxOwner(t.Context(), "sb-x"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("nobody's: %v", err)
 	}
 }
@@ -421,7 +414,7 @@ func TestUnknownTasks(t *testing.T) {
 	s := open(t)
 	const id = "t-aaaaaaaaaaaaaaaa"
 	ctx := t.Context()
-	if _, err := s.Task(ctx, "t-\x00'"); reasonOf(err) != task.InputNotFound {
+	if _, err := s.Task(ctx, "t-\x00'"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("an id that is none: %v", err)
 	}
 	_, e1 := s.Task(ctx, id)
@@ -436,7 +429,7 @@ func TestUnknownTasks(t *testing.T) {
 		e1, e2, e3, e4, e5, e6, e7, e8, s.SetTask(ctx, id, stage.TaskUpdate{}), s.SetStage(ctx, id, 1, task.Stage{Name: task.Agent}),
 		s.AddOutput(ctx, id, task.Output{Name: "x"}), s.AddEgress(ctx, id, []task.EgressRecord{{}}), s.AddSandbox(ctx, id, sandbox.Spec{ID: "sb-aaaaaaaaaaaaaaaa"}),
 	} {
-		if reasonOf(err) != task.InputNotFound {
+		if task.ReasonOf(err) != task.InputNotFound {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}

@@ -1,6 +1,9 @@
 package task
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // Reason is a code that says why something was refused or ended as it did.
 // The same refusal gives the same code to the program inside, to the operator
@@ -140,6 +143,15 @@ type Failure struct {
 // Fail returns a Failure. cause may be nil.
 func Fail(reason Reason, text string, cause error) *Failure {
 	return &Failure{Reason: reason, Text: text, Err: cause}
+}
+
+// ReasonOf is the code that an error carries, itself or in what it wraps;
+// ReasonNone for one without, and for nil.
+func ReasonOf(err error) Reason {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f.Reason
+	}
+	return ReasonNone
 }
 
 // Error gives the code, the text and the cause.

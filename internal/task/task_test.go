@@ -27,6 +27,20 @@ func TestStateMoves(t *testing.T) {
 	}
 }
 
+func TestReasonOf(t *testing.T) {
+	for want, err := range map[Reason]error{
+		InfraVault: fmt.Errorf("around: %w", Fail(InfraVault, "x", nil)), LimitSpend: errors.Join(errors.New("other"), Fail(LimitSpend, "", nil)),
+		ReasonNone: errors.New("infra.vault"),
+	} {
+		if got := ReasonOf(err); got != want {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+	if got := ReasonOf(nil); got != ReasonNone {
+		t.Errorf("nil: %q", got)
+	}
+}
+
 func TestReasons(t *testing.T) {
 	for _, c := range []struct {
 		reason Reason

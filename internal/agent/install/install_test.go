@@ -158,19 +158,12 @@ func settle(t *testing.T, s *Shelf, name, version string) Package {
 	return Package{}
 }
 
-func reason(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 func TestInstallListRemove(t *testing.T) {
 	tarball := pack(t, good())
 	r := newRegistry(t, tarball)
 	dir := t.TempDir()
 	s := shelf(t, dir, r, digest(tarball))
-	if _, err := s.Dir("claude", "1.0.0"); reason(err) != task.InputInvalid || !strings.Contains(err.Error(), "cofferdam agent install claude@1.0.0") {
+	if _, err := s.Dir("claude", "1.0.0"); task.ReasonOf(err) != task.InputInvalid || !strings.Contains(err.Error(), "cofferdam agent install claude@1.0.0") {
 		t.Errorf("before it is installed: %v", err)
 	}
 	p, err := s.Install("claude", "")
@@ -203,13 +196,13 @@ func TestInstallListRemove(t *testing.T) {
 	if p := settle(t, s, "claude", "1.0.0"); p.State != Installed {
 		t.Errorf("by another process: %+v", p)
 	}
-	if err := s.Remove("claude", "1.0.0", func(string) bool { return true }); reason(err) != task.InputConflict {
+	if err := s.Remove("claude", "1.0.0", func(string) bool { return true }); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("in use: %v", err)
 	}
 	if err := s.Remove("claude", "1.0.0", func(string) bool { return false }); err != nil {
 		t.Error(err)
 	}
-	if err := s.Remove("claude", "1.0.0", func(string) bool { return false }); reason(err) != task.InputNotFound {
+	if err := s.Remove("claude", "1.0.0", func(string) bool { return false }); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("twice: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".new-*")); len(left) > 0 {
@@ -287,7 +280,7 @@ func TestRefusedPackages(t *testing.T) {
 func TestRegistryWithAPassword(t *testing.T) {
 	for _, url := range []string{"https://u:secret-word@registry.test", "ftp://secret-word.test", "https://"} {
 		_, err := Open(Options{Dir: t.TempDir(), Registry: url, Log: slog.New(slog.DiscardHandler)})
-		if reason(err) != task.InputInvalid || strings.Contains(err.Error(), "secret-word") {
+		if task.ReasonOf(err) != task.InputInvalid || strings.Contains(err.Error(), "secret-word") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -296,7 +289,7 @@ func TestRegistryWithAPassword(t *testing.T) {
 func TestUnknownIsRefusedAtOnce(t *testing.T) {
 	s := shelf(t, t.TempDir(), newRegistry(t, nil), "")
 	for _, c := range [][2]string{{"emacs", ""}, {"claude", "latest"}, {"claude", "../1.0.0"}, {"claude", "1.0.0/.."}, {"../claude", "1.0.0"}} {
-		if _, err := s.Install(c[0], c[1]); reason(err) != task.InputInvalid {
+		if _, err := s.Install(c[0], c[1]); task.ReasonOf(err) != task.InputInvalid {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
@@ -326,7 +319,7 @@ func TestCrashLeavesNothing(t *testing.T) {
 	if p, err := s.Install("claude", ""); err != nil || p.State != Installing {
 		t.Errorf("under way: %+v, %v", p, err)
 	}
-	if err := s.Remove("claude", "1.0.0", func(string) bool { return false }); reason(err) != task.InputConflict {
+	if err := s.Remove("claude", "1.0.0", func(string) bool { return false }); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("removed while under way: %v", err)
 	}
 	close(r.gate)

@@ -108,7 +108,7 @@ func TestKilledWhileRenewing(t *testing.T) {
 			switch {
 			case answered && !r.holds():
 				lost++
-				if reason(err) != task.PolicyCredential || !strings.Contains(err.Error(), "sign in again") {
+				if task.ReasonOf(err) != task.PolicyCredential || !strings.Contains(err.Error(), "sign in again") {
 					t.Errorf("%d: lost, and then %v", left, err)
 				}
 			case err != nil || !strings.HasPrefix(value, "h.") || !r.holds():

@@ -16,13 +16,6 @@ import (
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
-func reason(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 // What lasts is lent as it is, and nobody is asked.
 func TestWhatLastsIsLent(t *testing.T) {
 	each(t, time.Hour, func(t *testing.T, r *rig) {
@@ -139,7 +132,7 @@ func TestFaultsOfVendors(t *testing.T) {
 			each(t, time.Minute, func(t *testing.T, r *rig) {
 				r.do(func(s *site) { s.fault = c.fault })
 				_, err := r.mint()
-				if reason(err) != c.want || err == nil || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "REALVALUE") {
+				if task.ReasonOf(err) != c.want || err == nil || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "REALVALUE") {
 					t.Errorf("%v, want %s with %q", err, c.want, c.text)
 				}
 				if asked, _ := r.count(); asked != c.tries {
@@ -188,7 +181,7 @@ func TestASlowVendor(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-asked; cancel() }()
-		if _, err := r.minter.Mint(ctx, r.of, task.Secret{}, task.Lent{}); reason(err) != task.InfraCredential {
+		if _, err := r.minter.Mint(ctx, r.of, task.Secret{}, task.Lent{}); task.ReasonOf(err) != task.InfraCredential {
 			t.Errorf("gone: %v", err)
 		}
 		close(answer)
@@ -207,7 +200,7 @@ func TestWhatCantBeWritten(t *testing.T) {
 	r := newRig(t, task.KindClaudeLogin, false, time.Minute)
 	r.vault.fails = 2
 	for range 2 {
-		if value, err := r.mint(); reason(err) != task.InfraCredential || value != "" || !strings.Contains(err.Error(), "can't be written back") {
+		if value, err := r.mint(); task.ReasonOf(err) != task.InfraCredential || value != "" || !strings.Contains(err.Error(), "can't be written back") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -223,7 +216,7 @@ func TestWhatCantBeWritten(t *testing.T) {
 func TestSomebodySignsInMeanwhile(t *testing.T) {
 	r := newRig(t, task.KindClaudeLogin, false, time.Minute)
 	r.vault.fails = 1
-	if _, err := r.mint(); reason(err) != task.InfraCredential {
+	if _, err := r.mint(); task.ReasonOf(err) != task.InfraCredential {
 		t.Fatal(err)
 	}
 	r.vault.text = text(r.of.Kind, "rt-another", time.Hour)

@@ -172,7 +172,7 @@ func TestWhatAFolderMayNotBe(t *testing.T) {
 			r := newRig(t, task.KindClaudeLogin, true, time.Minute)
 			c.change(t, r)
 			value, err := r.mint()
-			if reason(err) != task.PolicyCredential || value != "" || !strings.Contains(err.Error(), c.text) {
+			if task.ReasonOf(err) != task.PolicyCredential || value != "" || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%v, want %q", err, c.text)
 			}
 			if err != nil && (strings.Contains(err.Error(), "REALVALUE") || strings.Contains(err.Error(), filepath.Dir(filepath.Dir(r.file)))) {

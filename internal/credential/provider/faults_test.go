@@ -158,13 +158,6 @@ func (w *world) account() string {
 	return b.String() + w.log.String()
 }
 
-func reason(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 func kinds() []string {
 	return []string{task.KindGitHubApp, task.KindOAuth, task.KindExchange, task.KindAWSWeb}
 }
@@ -280,7 +273,7 @@ func TestFaultsOfProviders(t *testing.T) {
 			})
 			l := w.lend(w.request(kind))
 			given, err := w.value(l)
-			if reason(err) != c.want || err != nil && !strings.Contains(err.Error(), c.text) {
+			if task.ReasonOf(err) != c.want || err != nil && !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%s, %s: %v, want %s and %q", c.name, kind, err, c.want, c.text)
 			}
 			if (err == nil) != (given.Value.Reveal() != "") || given.Once || err == nil && given.Keep != credential.Life {
@@ -292,7 +285,7 @@ func TestFaultsOfProviders(t *testing.T) {
 			if err != nil {
 				// A failure stands for a while: the provider is left alone.
 				before := w.site.asked
-				if _, again := w.value(l); reason(again) != c.want || w.site.asked != before {
+				if _, again := w.value(l); task.ReasonOf(again) != c.want || w.site.asked != before {
 					t.Errorf("%s, %s: then %v, asked %d times more", c.name, kind, again, w.site.asked-before)
 				}
 				if f, ok := errors.AsType[*task.Failure](err); !ok || !inside(f.Inside, w.site.URL) {

@@ -41,14 +41,14 @@ func TestKeyReplacedMidRun(t *testing.T) {
 			t.Errorf("%s: what was made before: %v", kind, err)
 		}
 		w.skew += time.Hour
-		if _, err := w.value(l); reason(err) != task.PolicyCredential || !strings.Contains(err.Error(), "refuses (401)") {
+		if _, err := w.value(l); task.ReasonOf(err) != task.PolicyCredential || !strings.Contains(err.Error(), "refuses (401)") {
 			t.Errorf("%s: after its time: %v", kind, err)
 		}
 		w.site.do(func(s *site) { s.fault = nil })
 		if _, _, err := w.leases.Revoke(t.Context(), r.Name, "admin", true); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.value(l); reason(err) != task.PolicyCredential {
+		if _, err := w.value(l); task.ReasonOf(err) != task.PolicyCredential {
 			t.Errorf("%s: a lease of the old key: %v", kind, err)
 		}
 		if given, err := w.value(w.lend(r)); err != nil || given.Value.Empty() {

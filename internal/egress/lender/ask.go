@@ -23,7 +23,7 @@ func (l *Lender) ask(ctx context.Context, sandbox, lease string) (lent, error) {
 	pause := firstPause
 	for {
 		a, err := l.once(ctx, sandbox, lease)
-		if err == nil || refusal(err) || reasonOf(err) == task.InfraCredential {
+		if err == nil || refusal(err) || task.ReasonOf(err) == task.InfraCredential {
 			return a, err
 		}
 		timer := time.NewTimer(pause)

@@ -15,7 +15,6 @@ package lender
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -125,7 +124,7 @@ func (l *Lender) Value(ctx context.Context, sandbox string, lease task.Lease) (t
 				continue
 			}
 			// A question that another one began may have had less time than ours.
-			if q.err == nil || refusal(q.err) || reasonOf(q.err) == task.InfraCredential || patience.Err() != nil {
+			if q.err == nil || refusal(q.err) || task.ReasonOf(q.err) == task.InfraCredential || patience.Err() != nil {
 				return q.value, q.err
 			}
 		case <-patience.Done():
@@ -315,11 +314,4 @@ func (l *Lender) Close() {
 	l.plane.Close()
 }
 
-func refusal(err error) bool { return reasonOf(err).Class() == "policy" }
-
-func reasonOf(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
+func refusal(err error) bool { return task.ReasonOf(err).Class() == "policy" }

@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -75,10 +74,7 @@ func TestDirect(t *testing.T) {
 			t.Fatal(err)
 		}
 		res, err := c.by.RoundTrip(r)
-		var got task.Reason
-		if f, ok := errors.AsType[*task.Failure](err); ok {
-			got = f.Reason
-		}
+		got := task.ReasonOf(err)
 		if got != c.want || (err == nil) != (c.want == "") {
 			t.Errorf("%s: %v, want %q", c.url, err, c.want)
 		}

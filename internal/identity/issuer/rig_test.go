@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -175,16 +174,9 @@ func (p party) accepts(token, audience string) error {
 	return err
 }
 
-func reasonOf(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 func wants(t *testing.T, err error, reason task.Reason, text string) {
 	t.Helper()
-	if reasonOf(err) != reason || err == nil || !strings.Contains(err.Error(), text) {
+	if task.ReasonOf(err) != reason || err == nil || !strings.Contains(err.Error(), text) {
 		t.Errorf("got %v, want %s and %q", err, reason, text)
 	}
 }

@@ -223,13 +223,6 @@ func digest(t *testing.T, text string) task.Digest {
 	return d
 }
 
-func reason(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 // A removal that is killed before each of its steps in turn is finished by the
 // next pass: nothing of the task is left, nothing of another is gone, and the
 // receipt verifies.
@@ -244,7 +237,7 @@ func TestRemovalKilledAnywhere(t *testing.T) {
 		whole := p.left != 0
 		p.left = -1
 		p.reborn()
-		if err != nil && reason(err) == "" && !errors.Is(err, errKilled) {
+		if err != nil && task.ReasonOf(err) == "" && !errors.Is(err, errKilled) {
 			t.Fatalf("cut %d: %v", cut, err)
 		}
 		if cut == 0 {
@@ -271,7 +264,7 @@ func TestRemovalKilledAnywhere(t *testing.T) {
 func (p *place) gone(id, other string, receipt []byte) {
 	p.t.Helper()
 	ctx := p.t.Context()
-	if _, err := p.store.Task(ctx, id); reason(err) != task.InputNotFound {
+	if _, err := p.store.Task(ctx, id); task.ReasonOf(err) != task.InputNotFound {
 		p.t.Errorf("the task: %v", err)
 	}
 	if was, err := p.store.Removed(ctx, id); err != nil || was.Owner != "alice" || was.By != "alice" || was.At.IsZero() {
@@ -298,7 +291,7 @@ func (p *place) gone(id, other string, receipt []byte) {
 	}
 	// The same key is not a new request.
 	_, _, err := p.store.CreateTask(ctx, task.Task{RequestedBy: "alice", IdempotencyKey: "key"}, "request first")
-	if reason(err) != task.InputConflict || !strings.Contains(err.Error(), id) {
+	if task.ReasonOf(err) != task.InputConflict || !strings.Contains(err.Error(), id) {
 		p.t.Errorf("the key of the removed task: %v", err)
 	}
 	if _, made, err := p.store.CreateTask(ctx, task.Task{RequestedBy: "bob", IdempotencyKey: "key"}, "x"); err != nil || !made {
@@ -310,7 +303,7 @@ func TestTasksThatRunStay(t *testing.T) {
 	p := open(t)
 	made, _, err := p.store.CreateTask(t.Context(), task.Task{RequestedBy: "alice"}, "r")
 	p.must(err)
-	if _, err := p.keeper(0, 0).Remove(t.Context(), made.ID, "alice"); reason(err) != task.InputConflict {
+	if _, err := p.keeper(0, 0).Remove(t.Context(), made.ID, "alice"); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("removing a task that runs: %v", err)
 	}
 	p.now = p.now.Add(1000 * time.Hour)
@@ -318,7 +311,7 @@ func TestTasksThatRunStay(t *testing.T) {
 	if _, err := p.store.Task(t.Context(), made.ID); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.keeper(0, 0).Remove(t.Context(), "t-aaaaaaaaaaaaaaaa", "alice"); reason(err) != task.InputNotFound {
+	if _, err := p.keeper(0, 0).Remove(t.Context(), "t-aaaaaaaaaaaaaaaa", "alice"); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("an unknown task: %v", err)
 	}
 }
@@ -359,7 +352,7 @@ func TestWhatIsBeingKeptStays(t *testing.T) {
 	if p.has("first") {
 		t.Error("settled without a reference, it is there")
 	}
-	if err := p.blobs.Hold(t.Context(), d); reason(err) != task.InputNotFound {
+	if err := p.blobs.Hold(t.Context(), d); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("holding what is gone: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ package approvals
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -216,7 +215,7 @@ func (d *Desk) ask(ctx context.Context, in *askInput) (*askOutput, error) {
 	case err == nil && !holds:
 		// A worker that is not back after a restart of ours holds nothing yet.
 		return nil, task.Fail(task.InfraControlAway, "this sandbox is not known to be on the gateway's machine at this moment", nil)
-	case reason(err) == task.InputNotFound || reason(err) == task.InputInvalid:
+	case task.ReasonOf(err) == task.InputNotFound || task.ReasonOf(err) == task.InputInvalid:
 		d.Log.WarnContext(ctx, "a gateway asked for a sandbox that is nowhere", "sandbox", fmt.Sprintf("%.64q", r.Sandbox), "gateway", p.User)
 		return nil, task.Fail(task.PolicyDenied, "there is no such sandbox", nil)
 	case err != nil:
@@ -236,11 +235,4 @@ func (d *Desk) ask(ctx context.Context, in *askInput) (*askOutput, error) {
 		out.State = string(a.Approval.State)
 	}
 	return &askOutput{out}, nil
-}
-
-func reason(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
 }

@@ -2,7 +2,6 @@ package budgets
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -60,13 +59,6 @@ func as(t *testing.T, user string, role identity.Role) context.Context {
 	return operation.As(t.Context(), identity.Principal{User: user, Role: role})
 }
 
-func reason(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 // A gateway is told what the keeper says, about its own sandboxes only.
 func TestAsk(t *testing.T) {
 	k := &keeper{}
@@ -81,7 +73,7 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	d = New(k, world{}, world{}, slog.New(slog.DiscardHandler))
-	if _, err := d.ask(as(t, "other", identity.Gateway), &askInput{}); reason(err) != task.InfraControlAway {
+	if _, err := d.ask(as(t, "other", identity.Gateway), &askInput{}); task.ReasonOf(err) != task.InfraControlAway {
 		t.Errorf("another's sandbox: %v", err)
 	}
 }
@@ -96,7 +88,7 @@ func TestWhoMay(t *testing.T) {
 		ctx := as(t, user, identity.User)
 		_, err := d.ofTask(ctx, &taskInput{ID: "t-1"})
 		_, err2 := d.setTask(ctx, &setTaskInput{ID: "t-1", Body: api.BudgetChange{Tokens: &tokens}})
-		if reason(err) != want || reason(err2) != want {
+		if task.ReasonOf(err) != want || task.ReasonOf(err2) != want {
 			t.Errorf("%s: %v, %v", user, err, err2)
 		}
 	}

@@ -124,7 +124,7 @@ func sees(who identity.Principal, c task.Credential) bool {
 func (d *Desk) End(ctx context.Context, who identity.Principal, name string, remove bool) (api.CredentialEnd, error) {
 	none := task.Fail(task.InputNotFound, fmt.Sprintf("no credential %.64q", name), nil)
 	c, err := d.Vault.Get(ctx, name)
-	if reason(err) == task.InputNotFound {
+	if task.ReasonOf(err) == task.InputNotFound {
 		return api.CredentialEnd{}, none
 	}
 	if err != nil {
@@ -212,7 +212,7 @@ func (d *Desk) Lend(ctx context.Context, who identity.Principal, r api.LendReque
 	looking, cancel := context.WithTimeout(ctx, cutLimit)
 	defer cancel()
 	holds, err := d.Machines.Holds(looking, r.Sandbox, who.User)
-	switch why := reason(err); {
+	switch why := task.ReasonOf(err); {
 	case why == task.InputNotFound || why == task.InputInvalid || err == nil && !holds:
 		d.Log.WarnContext(ctx, "a gateway asked for a lease of a sandbox that is not on its machine", "sandbox", fmt.Sprintf("%.64q", r.Sandbox), "gateway", who.User)
 		return api.LendAnswer{}, refused
@@ -237,13 +237,6 @@ func told(err error) error {
 		return task.Fail(f.Reason, f.Inside, err)
 	}
 	return err
-}
-
-func reason(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
 }
 
 func wire(c task.Credential) api.Credential {

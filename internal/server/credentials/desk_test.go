@@ -138,7 +138,7 @@ func (r *rig) lend(t *testing.T) (task.Task, task.Lent) {
 
 func wants(t *testing.T, err error, want task.Reason) {
 	t.Helper()
-	if reason(err) != want {
+	if task.ReasonOf(err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if err != nil && strings.Contains(err.Error(), "REALVALUE") {
@@ -308,7 +308,7 @@ func TestLendTellsHowLongItMayBeKept(t *testing.T) {
 	} {
 		r.desk.Leases = gives{r.lent, c.given, c.err}
 		a, err := r.desk.Lend(t.Context(), gateway, api.LendRequest{Sandbox: box, Lease: "l-aaaaaaaaaaaaaaaa"})
-		if reason(err) != c.want || a.Seconds != c.seconds || a.Once != c.once || err == nil && a.Value != value {
+		if task.ReasonOf(err) != c.want || a.Seconds != c.seconds || a.Once != c.once || err == nil && a.Value != value {
 			t.Errorf("%+v: %+v, %v", c.given, a, err)
 		}
 	}

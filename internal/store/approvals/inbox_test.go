@@ -3,7 +3,6 @@ package approvals_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -152,13 +151,6 @@ func (b *bench) decide(id string, answer task.ApprovalAnswer) task.Approval {
 	return a
 }
 
-func reasonOf(err error) task.Reason {
-	if f, ok := errors.AsType[*task.Failure](err); ok {
-		return f.Reason
-	}
-	return ""
-}
-
 func allow(scope task.ApprovalScope) task.ApprovalAnswer {
 	return task.ApprovalAnswer{Allow: true, Scope: scope, By: who}
 }
@@ -256,7 +248,7 @@ func TestDecisionForTheProject(t *testing.T) {
 	b := newBench(t, t.TempDir())
 	q := connection(b.task("p"), "a.test", "sb-1")
 	id := b.ask(q, "c1", "").Approval.ID
-	if _, err := b.inbox.Decide(t.Context(), id, allow(task.ScopeProject)); reasonOf(err) != task.PolicyDenied {
+	if _, err := b.inbox.Decide(t.Context(), id, allow(task.ScopeProject)); task.ReasonOf(err) != task.PolicyDenied {
 		t.Errorf("%v", err)
 	}
 	a := b.decide(id, task.ApprovalAnswer{Allow: true, Scope: task.ScopeProject, For: time.Hour, By: "root", Admin: true})
@@ -266,7 +258,7 @@ func TestDecisionForTheProject(t *testing.T) {
 	if got := b.ask(connection(b.task("q"), "a.test", "sb-3"), "c1", ""); !got.Waiting {
 		t.Errorf("%+v", got)
 	}
-	if _, err := b.inbox.Withdraw(t.Context(), a.Decision, who, false); reasonOf(err) != task.PolicyDenied {
+	if _, err := b.inbox.Withdraw(t.Context(), a.Decision, who, false); task.ReasonOf(err) != task.PolicyDenied {
 		t.Errorf("%v", err)
 	}
 	b.pass(time.Hour)
@@ -289,7 +281,7 @@ func TestDenied(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if _, err := b.inbox.Decide(t.Context(), id, allow("")); reasonOf(err) != task.InputConflict {
+	if _, err := b.inbox.Decide(t.Context(), id, allow("")); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("%v", err)
 	}
 }
@@ -302,7 +294,7 @@ func TestExpiry(t *testing.T) {
 	q := connection(tk, "a.test", "sb-1")
 	id := b.ask(q, "c1", "").Approval.ID
 	b.pass(2 * time.Minute)
-	if _, err := b.inbox.Decide(t.Context(), id, allow("")); reasonOf(err) != task.InputConflict {
+	if _, err := b.inbox.Decide(t.Context(), id, allow("")); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("decided too late: %v", err)
 	}
 	if got := b.ask(q, "c1", id); got.Allow || got.Waiting || got.Reason != task.ApprovalExpired || !b.told("approval.expired/"+id) {
@@ -383,7 +375,7 @@ func TestTool(t *testing.T) {
 	if a, _ := b.inbox.Get(t.Context(), second, who, false); a.State != task.AskedVoid {
 		t.Errorf("%+v", a)
 	}
-	if _, err := b.inbox.Decide(t.Context(), second, allow("")); reasonOf(err) != task.InputConflict {
+	if _, err := b.inbox.Decide(t.Context(), second, allow("")); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("a void question was answered: %v", err)
 	}
 	// A decision for the task is for the very bytes.
@@ -398,7 +390,7 @@ func TestTool(t *testing.T) {
 	action := q
 	action.Kind, action.Key, action.What = task.AskAction, "action/1", json.RawMessage(`{"push":"x"}`)
 	actionID := b.ask(action, "act", "").Approval.ID
-	if _, err := b.inbox.Decide(t.Context(), actionID, allow(task.ScopeTask)); reasonOf(err) != task.InputInvalid {
+	if _, err := b.inbox.Decide(t.Context(), actionID, allow(task.ScopeTask)); task.ReasonOf(err) != task.InputInvalid {
 		t.Errorf("%v", err)
 	}
 }
@@ -409,17 +401,17 @@ func TestWho(t *testing.T) {
 	q := connection(b.task(""), "a.test", "sb-1")
 	q.Admins = true
 	id := b.ask(q, "c1", "").Approval.ID
-	if _, err := b.inbox.Get(t.Context(), id, "bob", false); reasonOf(err) != task.InputNotFound {
+	if _, err := b.inbox.Get(t.Context(), id, "bob", false); task.ReasonOf(err) != task.InputNotFound {
 		t.Errorf("%v", err)
 	}
 	for by, want := range map[string]task.Reason{"": task.PolicyDenied, "bob": task.InputNotFound, who: task.PolicyDenied} {
-		if _, err := b.inbox.Decide(t.Context(), id, task.ApprovalAnswer{Allow: true, By: by}); reasonOf(err) != want {
+		if _, err := b.inbox.Decide(t.Context(), id, task.ApprovalAnswer{Allow: true, By: by}); task.ReasonOf(err) != want {
 			t.Errorf("%q: %v", by, err)
 		}
 	}
 	for _, bad := range []task.ApprovalAnswer{{Scope: "world"}, {Scope: task.ScopeOnce, For: time.Hour}, {Scope: task.ScopeTask, For: 10000 * time.Hour}, {Scope: task.ScopeProject}} {
 		bad.Allow, bad.By, bad.Admin = true, "root", true
-		if _, err := b.inbox.Decide(t.Context(), id, bad); reasonOf(err) != task.InputInvalid {
+		if _, err := b.inbox.Decide(t.Context(), id, bad); task.ReasonOf(err) != task.InputInvalid {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -447,7 +439,7 @@ func TestBounds(t *testing.T) {
 	for i := range 64 {
 		b.ask(connection(tk, fmt.Sprintf("h%d.test", i), "sb-1"), "c", "")
 	}
-	if _, err := b.inbox.Poll(t.Context(), connection(tk, "more.test", "sb-1"), "c", "", 0); reasonOf(err) != task.LimitRequests {
+	if _, err := b.inbox.Poll(t.Context(), connection(tk, "more.test", "sb-1"), "c", "", 0); task.ReasonOf(err) != task.LimitRequests {
 		t.Errorf("%v", err)
 	}
 	if err := b.inbox.Abandon(t.Context(), tk.ID, "sb-1"); err != nil {
@@ -459,7 +451,7 @@ func TestBounds(t *testing.T) {
 	if err := b.store.SetTask(t.Context(), tk.ID, stage.TaskUpdate{State: task.Failed, Reason: task.AgentFailed}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.inbox.Poll(t.Context(), connection(tk, "x.test", "sb-1"), "c", "", 0); reasonOf(err) != task.Cancelled {
+	if _, err := b.inbox.Poll(t.Context(), connection(tk, "x.test", "sb-1"), "c", "", 0); task.ReasonOf(err) != task.Cancelled {
 		t.Errorf("%v", err)
 	}
 	// Removing the task removes what it asked.

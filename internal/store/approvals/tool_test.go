@@ -94,7 +94,7 @@ func TestToolAnswerIsWithdrawn(t *testing.T) {
 	if a := b.tells(q); !a.Allow {
 		t.Fatalf("%+v", a)
 	}
-	if _, err := b.inbox.Withdraw(t.Context(), id, who, false); reasonOf(err) != task.InputConflict {
+	if _, err := b.inbox.Withdraw(t.Context(), id, who, false); task.ReasonOf(err) != task.InputConflict {
 		t.Errorf("what was begun was taken back: %v", err)
 	}
 	if a := b.tells(q); !a.Allow {

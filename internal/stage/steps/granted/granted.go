@@ -189,7 +189,7 @@ func (g *Grants) Retract(ctx context.Context, taskID, sandbox, rule string) erro
 
 // gone forgives that a sandbox is no more.
 func gone(err error) error {
-	if f, ok := errors.AsType[*task.Failure](err); ok && (f.Reason == task.InputNotFound || f.Reason == task.InfraSandboxLost) {
+	if r := task.ReasonOf(err); r == task.InputNotFound || r == task.InfraSandboxLost {
 		return nil
 	}
 	return err
