@@ -7,6 +7,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/egress"
 	"github.com/cofferdam/cofferdam/internal/egress/asker"
 	"github.com/cofferdam/cofferdam/internal/egress/lender"
+	"github.com/cofferdam/cofferdam/internal/egress/plane"
 	"github.com/cofferdam/cofferdam/internal/egress/spender"
 )
 
@@ -26,12 +27,12 @@ func lend(o *egress.Options, control, tokenFile string, log *slog.Logger) (end f
 	if err != nil {
 		return nil, err
 	}
-	a, err := asker.New(asker.Options{Control: control, TokenFile: tokenFile, Log: log})
+	a, err := asker.New(plane.Options{Control: control, TokenFile: tokenFile, Log: log})
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
-	s, err := spender.New(spender.Options{Control: control, TokenFile: tokenFile, Log: log})
+	s, err := spender.New(plane.Options{Control: control, TokenFile: tokenFile, Log: log})
 	if err != nil {
 		l.Close()
 		a.Close()

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress"
+	"github.com/cofferdam/cofferdam/internal/egress/plane"
+	"github.com/cofferdam/cofferdam/internal/egress/plane/planetest"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -22,27 +21,13 @@ var question = task.Held{Sandbox: "sb-aaaaaaaaaaaaaaaa", Use: "u1", EgressAsk: t
 
 func serve(t *testing.T, wait time.Duration, h http.HandlerFunc) *Asker {
 	t.Helper()
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("cfd_x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a, err := New(Options{Control: s.URL, TokenFile: file, Wait: wait})
+	url, file := planetest.Serve(t, h)
+	a, err := New(plane.Options{Control: url, TokenFile: file, Wait: wait})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Close)
 	return a
-}
-
-func says(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	if status != 200 {
-		w.Header().Set("Content-Type", "application/problem+json")
-	}
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v)
 }
 
 func TestOutcomes(t *testing.T) {
@@ -61,7 +46,7 @@ func TestOutcomes(t *testing.T) {
 		"too many":    {429, map[string]string{"code": "limit.requests"}, task.HeldAnswer{Reason: task.LimitRequests}},
 		"task over":   {409, map[string]string{"code": "cancelled"}, task.HeldAnswer{Reason: task.ApprovalDenied}},
 	} {
-		a := serve(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) { says(w, c.status, c.body) })
+		a := serve(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) { planetest.Says(w, c.status, c.body) })
 		got, err := a.Ask(t.Context(), question)
 		if err != nil || got != c.want {
 			t.Errorf("%s: %+v %v", name, got, err)
@@ -80,18 +65,18 @@ func TestTurns(t *testing.T) {
 		}
 		switch n.Add(1) {
 		case 1:
-			says(w, 200, outcome{State: "waiting", Approval: "ap-1"})
+			planetest.Says(w, 200, outcome{State: "waiting", Approval: "ap-1"})
 		case 2:
 			w.WriteHeader(502)
 		case 3:
-			says(w, 200, map[string]string{"something": "else"})
+			planetest.Says(w, 200, map[string]string{"something": "else"})
 		case 4:
-			says(w, 503, map[string]string{"code": "infra.storage"})
+			planetest.Says(w, 503, map[string]string{"code": "infra.storage"})
 		default:
 			if got.Approval != "ap-1" {
 				t.Errorf("turn %d: %+v", n.Load(), got)
 			}
-			says(w, 200, outcome{State: "allowed", ID: "d-1"})
+			planetest.Says(w, 200, outcome{State: "allowed", ID: "d-1"})
 		}
 	})
 	if got, err := a.Ask(t.Context(), question); err != nil || !got.Allow || n.Load() != 5 {

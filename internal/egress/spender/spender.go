@@ -9,10 +9,10 @@
 package spender
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -21,30 +21,16 @@ import (
 )
 
 const (
-	defaultWait = 30 * time.Second
-	turnTime    = 40 * time.Second // one turn, at most
-	firstPause  = 50 * time.Millisecond
-	lastPause   = time.Second
-	freeTime    = time.Minute
-	freeMost    = 4096 // sandboxes that are known to be free
+	freeTime = time.Minute
+	freeMost = 4096 // sandboxes that are known to be free
 	// places bounds the requests of a sandbox that are under way at one time where a
 	// budget binds: what is under way when it is met goes beyond it.
 	places = 8
 )
 
-// Options make a spender. Control and TokenFile are required.
-type Options struct {
-	Control   string        // URL of cofferdamd; plain http on this machine only
-	TokenFile string        // with the token of role gateway; read again at each turn
-	Wait      time.Duration // for a control plane that is away; 0: 30 s
-	Log       *slog.Logger  // nil: no log
-}
-
 // Spender asks. It is safe for concurrent use.
 type Spender struct {
-	plane *plane.Client
-	wait  time.Duration
-	log   *slog.Logger
+	turns *plane.Turns
 
 	mu     sync.Mutex
 	free   map[string]time.Time // until when nobody is asked for a sandbox
@@ -58,23 +44,16 @@ type room struct {
 }
 
 // New returns a spender. Nothing is asked before a request comes.
-func New(o Options) (*Spender, error) {
-	client, err := plane.New(o.Control, o.TokenFile)
+func New(o plane.Options) (*Spender, error) {
+	turns, err := plane.NewTurns(o, "/v1/gateway/spend")
 	if err != nil {
 		return nil, err
 	}
-	s := &Spender{plane: client, wait: o.Wait, log: o.Log, free: map[string]time.Time{}, places: map[string]*room{}}
-	if s.wait <= 0 {
-		s.wait = defaultWait
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	return s, nil
+	return &Spender{turns: turns, free: map[string]time.Time{}, places: map[string]*room{}}, nil
 }
 
 // Close ends connections that are idle.
-func (s *Spender) Close() { s.plane.Close() }
+func (s *Spender) Close() { s.turns.Close() }
 
 // Take waits for room. See outbound.Purse.
 func (s *Spender) Take(ctx context.Context, sandbox string, counted bool) (done func(), err error) {
@@ -137,7 +116,7 @@ func (s *Spender) place(ctx context.Context, sandbox string) (let func(), err er
 	}
 }
 
-// turn is one turn of a question, and what it came to.
+// turn is what is asked, and outcome what it came to.
 type (
 	turn struct {
 		Sandbox string `json:"sandbox"`
@@ -152,56 +131,42 @@ type (
 
 // ask asks until there is an answer; free says that no budget binds the task.
 func (s *Spender) ask(ctx context.Context, t turn) (free bool, err error) {
-	away, pause := time.Time{}, firstPause
-	for {
-		o, err := s.take(ctx, t)
-		var refused *plane.Refused
-		switch {
-		case err == nil && o.State == "waiting":
-			if ctx.Err() != nil {
-				return false, task.Fail(task.Cancelled, "the request was given up", ctx.Err())
-			}
-			away, pause = time.Time{}, firstPause
-			continue
-		case err == nil && (o.State == "go" || o.State == "free"):
-			return o.State == "free", nil
-		case err == nil && o.State == "refused":
-			if o.Reason == task.ReasonNone {
-				o.Reason = task.LimitSpend
-			}
-			return false, task.Fail(o.Reason, o.Text, nil)
-		case errors.As(err, &refused) && refused.Reason.Class() == "policy":
-			return false, task.Fail(refused.Reason, "", nil)
-		}
-		now := time.Now()
-		if away.IsZero() {
-			away = now
-		}
-		if ctx.Err() != nil || now.Sub(away) >= s.wait {
-			return false, task.Fail(task.InfraControlAway, "the control plane did not say in time whether a budget has room; see that cofferdamd runs", err)
-		}
-		s.log.DebugContext(ctx, "whether a budget has room is not known", "sandbox", t.Sandbox, "error", err)
-		timer := time.NewTimer(pause)
-		pause = min(2*pause, lastPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+	var last plane.Heard
+	var refused *task.Failure
+	lost := s.turns.Ask(ctx, func() any { return t }, func(data []byte, err error) (plane.Heard, error) {
+		last, free, refused, err = hear(data, err)
+		return last, err
+	})
+	switch {
+	case lost == nil && refused != nil:
+		return false, refused
+	case lost == nil:
+		return free, nil
+	case last == plane.Waiting:
+		return false, task.Fail(task.Cancelled, "the request was given up", lost)
 	}
+	return false, task.Fail(task.InfraControlAway, "the control plane did not say in time whether a budget has room; see that cofferdamd runs", lost)
 }
 
-// take takes one turn.
-func (s *Spender) take(ctx context.Context, t turn) (outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, turnTime)
-	defer cancel()
-	data, err := s.plane.Ask(ctx, "/v1/gateway/spend", t)
+// hear reads what came of one turn.
+func hear(data []byte, err error) (heard plane.Heard, free bool, refused *task.Failure, useless error) {
+	if r, ok := errors.AsType[*plane.Refused](err); ok && r.Reason.Class() == "policy" {
+		return plane.Final, false, task.Fail(r.Reason, "", nil), nil
+	}
 	if err != nil {
-		return outcome{}, err
+		return plane.Away, false, nil, err
 	}
 	var o outcome
-	if json.Unmarshal(data, &o) != nil || o.State == "" {
-		return outcome{}, errors.New("the answer is none")
+	if json.Unmarshal(data, &o) != nil {
+		o.State = ""
 	}
-	return o, nil
+	switch o.State {
+	case "waiting":
+		return plane.Waiting, false, nil, nil
+	case "go", "free":
+		return plane.Final, o.State == "free", nil, nil
+	case "refused":
+		return plane.Final, false, task.Fail(cmp.Or(o.Reason, task.LimitSpend), o.Text, nil), nil
+	}
+	return plane.Away, false, nil, errors.New("the answer is none")
 }

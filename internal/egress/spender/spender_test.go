@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/egress/outbound"
+	"github.com/cofferdam/cofferdam/internal/egress/plane"
+	"github.com/cofferdam/cofferdam/internal/egress/plane/planetest"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -22,27 +21,13 @@ const box = "sb-aaaaaaaaaaaaaaaa"
 
 func serve(t *testing.T, wait time.Duration, h http.HandlerFunc) *Spender {
 	t.Helper()
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("cfd_x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(Options{Control: server.URL, TokenFile: file, Wait: wait})
+	url, file := planetest.Serve(t, h)
+	a, err := New(plane.Options{Control: url, TokenFile: file, Wait: wait})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-func says(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	if status != 200 {
-		w.Header().Set("Content-Type", "application/problem+json")
-	}
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v)
+	t.Cleanup(a.Close)
+	return a
 }
 
 func TestOutcomes(t *testing.T) {
@@ -60,7 +45,7 @@ func TestOutcomes(t *testing.T) {
 		"nothing":     {200, map[string]string{}, task.InfraControlAway},
 		"a fault":     {500, map[string]string{"code": "infra.internal"}, task.InfraControlAway},
 	} {
-		s := serve(t, 50*time.Millisecond, func(w http.ResponseWriter, _ *http.Request) { says(w, c.status, c.body) })
+		s := serve(t, 50*time.Millisecond, func(w http.ResponseWriter, _ *http.Request) { planetest.Says(w, c.status, c.body) })
 		done, err := s.Take(t.Context(), box, true)
 		var f *task.Failure
 		switch {
@@ -86,11 +71,11 @@ func TestTurns(t *testing.T) {
 		}
 		switch n.Add(1) {
 		case 1, 3:
-			says(w, 200, outcome{State: "waiting"})
+			planetest.Says(w, 200, outcome{State: "waiting"})
 		case 2:
 			w.WriteHeader(502)
 		default:
-			says(w, 200, outcome{State: "free"})
+			planetest.Says(w, 200, outcome{State: "free"})
 		}
 	})
 	for range 3 {
@@ -104,7 +89,7 @@ func TestTurns(t *testing.T) {
 
 // Where a budget binds only so many requests are under way at one time.
 func TestPlaces(t *testing.T) {
-	s := serve(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) { says(w, 200, outcome{State: "go"}) })
+	s := serve(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) { planetest.Says(w, 200, outcome{State: "go"}) })
 	var held []func()
 	for range places {
 		done, err := s.Take(t.Context(), box, true)
@@ -143,7 +128,7 @@ func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := serve(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) {
 		cancel()
-		says(w, 200, outcome{State: "waiting"})
+		planetest.Says(w, 200, outcome{State: "waiting"})
 	})
 	if _, err := s.Take(ctx, box, true); err == nil {
 		t.Error("it went on")
