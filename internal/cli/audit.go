@@ -7,9 +7,6 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	h := receipts.Host{
-		Ask: a.ask, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
-		Failed: func() error { return &exitError{1} }, In: a.In, Out: a.Out,
-	}
+	h := receipts.Host{Host: a.host()}
 	return group("audit", "Prove what happened", receipts.Verify(h), a.auditExportCmd(), receipts.Key(h))
 }

@@ -7,7 +7,5 @@ import (
 )
 
 func (a *app) identityCmd() *cobra.Command {
-	return group("identity", "The tokens that say who a run is: their issuer and its keys", runidentity.Commands(runidentity.Host{
-		Ask: a.ask, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) }, Out: a.Out,
-	})...)
+	return group("identity", "The tokens that say who a run is: their issuer and its keys", runidentity.Commands(runidentity.Host{Host: a.host()})...)
 }

@@ -9,8 +9,7 @@ import (
 
 func (a *app) keyCmd() *cobra.Command {
 	return group("key", "Tell the installation's keys and make them anew", keys.Commands(keys.Host{
-		Ask: a.ask, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) }, Out: a.Out,
-		Save: a.saveToken, Renew: supervise.Renew, Renewable: supervise.Renewable, Failed: func() error { return &exitError{1} },
+		Host: a.host(), Save: a.saveToken, Renew: supervise.Renew, Renewable: supervise.Renewable,
 	})...)
 }
 

@@ -9,8 +9,8 @@ import (
 
 func (a *app) policyCmd() *cobra.Command {
 	return group("policy", "Explain and check policies, and keep those of projects", policies.Commands(policies.Host{
-		Ask: a.ask, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
+		Host:   a.host(),
 		Read:   func(path string) (string, error) { return readPolicy(path, a.In) },
-		Failed: func() error { return &exitError{api.ExitCode("policy.denied")} }, Out: a.Out,
+		Failed: func() error { return &exitError{api.ExitCode("policy.denied")} },
 	})...)
 }

@@ -7,8 +7,5 @@ import (
 )
 
 func (a *app) sandboxCpCmd() *cobra.Command {
-	return cp.Command(cp.Host{
-		Stay: a.stay, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
-		Usage: usage, Size: parseSize, Failed: func() error { return &exitError{1} }, Err: a.Err,
-	})
+	return cp.Command(cp.Host{Host: a.host(), Usage: usage, Size: parseSize})
 }

@@ -7,8 +7,5 @@ import (
 )
 
 func (a *app) sandboxFileCmd() *cobra.Command {
-	return group("file", "Work on single files of a sandbox", files.Commands(files.Host{
-		Ask: a.ask, Stay: a.stay, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
-		Usage: usage, Terminal: func() bool { return terminal(a.Out) }, In: a.In, Out: a.Out,
-	})...)
+	return group("file", "Work on single files of a sandbox", files.Commands(files.Host{Host: a.host(), Usage: usage, Terminal: func() bool { return terminal(a.Out) }})...)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/supervise"
 )
 
@@ -166,4 +167,12 @@ func (a *app) stay(ctx context.Context, work func(context.Context, *client.Clien
 		return err
 	}
 	return a.away(work(ctx, c))
+}
+
+// host is what commands of other folders are given.
+func (a *app) host() host.Host {
+	return host.Host{
+		Ask: a.ask, Stay: a.stay, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) },
+		Failed: func() error { return &exitError{1} }, In: a.In, Out: a.Out, Err: a.Err,
+	}
 }

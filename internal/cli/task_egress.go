@@ -7,7 +7,5 @@ import (
 )
 
 func (a *app) taskEgressCmd() *cobra.Command {
-	return traffic.Command(traffic.Host{
-		Stay: a.stay, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) }, Out: a.Out,
-	})
+	return traffic.Command(traffic.Host{Host: a.host()})
 }

@@ -7,7 +7,5 @@ import (
 )
 
 func (a *app) workerCmd() *cobra.Command {
-	return group("worker", "Look at machines and set them apart", workers.Commands(workers.Host{
-		Ask: a.ask, JSON: func() bool { return a.json }, Print: func(v any) error { return printJSON(a.Out, v) }, Out: a.Out,
-	})...)
+	return group("worker", "Look at machines and set them apart", workers.Commands(workers.Host{Host: a.host()})...)
 }

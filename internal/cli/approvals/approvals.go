@@ -15,22 +15,13 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server.
-	Ask   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON  func() bool       // one document is wanted
-	Print func(v any) error // prints it
-	Out   io.Writer
-	Err   io.Writer
-}
-
-// invalid is a command line that can't be carried out.
-func invalid(format string, args ...any) error {
-	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
+	host.Host
 }
 
 // Group returns the command approvals, which lists what waits, and those
@@ -114,10 +105,10 @@ decisions" and taken back by "cofferdam approvals withdraw ID".`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer.Allow, answer.ForSeconds = allow, int64(lasts/time.Second)
 			if lasts < 0 || lasts%time.Second != 0 {
-				return invalid("--for %s: must be whole seconds, such as 1h", lasts)
+				return host.Invalid("--for %s: must be whole seconds, such as 1h", lasts)
 			}
 			if lasts > 0 && answer.Scope != "task" && answer.Scope != "project" {
-				return invalid("--for goes with --scope task or --scope project")
+				return host.Invalid("--for goes with --scope task or --scope project")
 			}
 			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				a, err := c.Decide(ctx, args[0], answer)
@@ -146,35 +137,25 @@ func (h Host) decisions() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "decisions", Short: "List the answers that stand", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := c.Decisions(ctx, all)
-				if err != nil {
-					return err
-				}
-				if h.JSON() {
-					if list == nil {
-						list = []api.Decision{}
-					}
-					return h.Print(api.DecisionList{Decisions: list})
-				}
-				rows := make([][]string, 0, len(list))
-				for _, d := range list {
-					verdict := "denied"
-					if d.Allow {
-						verdict = "allowed"
-					}
-					of := d.Task
-					if d.Scope == "project" {
-						of = d.Project
-					}
-					rows = append(rows, []string{d.ID, verdict, about(d), d.Scope + " " + of, d.Stage, d.By, until(d)})
-				}
-				return show.Table(h.Out, []string{"DECISION", "ANSWER", "WHAT", "SCOPE", "STAGE", "BY", "UNTIL"}, rows)
-			})
+			ask := func(c *client.Client, ctx context.Context) ([]api.Decision, error) { return c.Decisions(ctx, all) } //nolint:revive // as method expressions are
+			return host.List(cmd.Context(), h.Host, ask, func(list []api.Decision) any { return api.DecisionList{Decisions: list} },
+				[]string{"DECISION", "ANSWER", "WHAT", "SCOPE", "STAGE", "BY", "UNTIL"}, row)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also those that ended")
 	return cmd
+}
+
+func row(d api.Decision) []string {
+	verdict := "denied"
+	if d.Allow {
+		verdict = "allowed"
+	}
+	of := d.Task
+	if d.Scope == "project" {
+		of = d.Project
+	}
+	return []string{d.ID, verdict, about(d), d.Scope + " " + of, d.Stage, d.By, until(d)}
 }
 
 func about(d api.Decision) string {

@@ -14,21 +14,13 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server.
-	Ask   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON  func() bool       // one document is wanted
-	Print func(v any) error // prints it
-	Out   io.Writer
-}
-
-// invalid is a command line that can't be carried out.
-func invalid(format string, args ...any) error {
-	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
+	host.Host
 }
 
 // amount is what a flag says of a number; the zero amount was not given.
@@ -45,7 +37,7 @@ func (a amount) tokens() (*int64, error) {
 		n, err = -1, nil
 	}
 	if err != nil || n == 0 || n < 0 && a.text != none {
-		return nil, invalid("--tokens %s: must be a number above 0, or %q for no limit", a.text, none)
+		return nil, host.Invalid("--tokens %s: must be a number above 0, or %q for no limit", a.text, none)
 	}
 	return &n, nil
 }
@@ -59,7 +51,7 @@ func (a amount) dollars() (*float64, error) {
 		v, err = -1, nil
 	}
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v == 0 || v < 0 && a.text != none {
-		return nil, invalid("--usd %s: must be an amount above 0 such as 2.50, or %q for no limit", a.text, none)
+		return nil, host.Invalid("--usd %s: must be an amount above 0 such as 2.50, or %q for no limit", a.text, none)
 	}
 	return &v, nil
 }
@@ -167,11 +159,11 @@ func (h Host) set() *cobra.Command {
 			case err != nil:
 				return err
 			case c.Tokens == nil && c.USD == nil && c.Per == "":
-				return invalid("give --tokens, --usd or both")
+				return host.Invalid("give --tokens, --usd or both")
 			case c.Per != "" && c.Per != "day" && c.Per != "month":
-				return invalid("--per %s: must be day or month", c.Per)
+				return host.Invalid("--per %s: must be day or month", c.Per)
 			case args[0] != "user" && args[0] != "project":
-				return invalid("%s: must be user or project", args[0])
+				return host.Invalid("%s: must be user or project", args[0])
 			}
 			return h.Ask(cmd.Context(), func(ctx context.Context, cl *client.Client) error {
 				b, err := cl.SetBudget(ctx, args[0], args[1], c)

@@ -18,20 +18,16 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 	"github.com/cofferdam/cofferdam/internal/cli/transfer"
 )
 
 // Host is what the command is part of.
 type Host struct {
-	// Stay runs work that takes time and outlives a restart of the server.
-	Stay   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON   func() bool       // one document is wanted
-	Print  func(v any) error // prints it
-	Usage  func(format string, args ...any) error
-	Size   func(flag, text string) (int64, error) // reads a number of bytes
-	Failed func() error                           // ends with 1 when what was to be said was said
-	Err    io.Writer
+	host.Host
+	Usage func(format string, args ...any) error
+	Size  func(flag, text string) (int64, error) // reads a number of bytes
 }
 
 var sandboxID = regexp.MustCompile(`^sb-[a-z2-7]{16}$`)

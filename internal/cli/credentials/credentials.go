@@ -7,7 +7,6 @@ package credentials
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -16,28 +15,18 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server.
-	Ask   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON  func() bool       // one document is wanted
-	Print func(v any) error // prints it
-	In    io.Reader
-	Out   io.Writer
-	Err   io.Writer
+	host.Host
 }
 
 // Commands returns the commands.
 func Commands(h Host) []*cobra.Command {
 	return []*cobra.Command{h.add(), h.ls(), h.end("revoke", "Wipe a credential's value and end what is lent of it, at once", false), h.end("rm", "Revoke a credential and forget it, so that its name is free", true)}
-}
-
-// invalid is a command line that can't be carried out.
-func invalid(format string, args ...any) error {
-	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
 }
 
 func (h Host) add() *cobra.Command {
@@ -59,17 +48,17 @@ of requests to the hosts, ports, methods and paths that it is bound to, and no o
 			req.Name = args[0]
 			for _, p := range ports {
 				if p < 1 || p > 65535 {
-					return invalid("--port %d: must be 1 to 65535", p)
+					return host.Invalid("--port %d: must be 1 to 65535", p)
 				}
 				req.Ports = append(req.Ports, uint16(p))
 			}
 			if len(req.Hosts) == 0 && req.Provider == "" && !isLogin(req.Kind) {
-				return invalid("--host: a credential must be bound to the hosts it is for; give --host, or --provider")
+				return host.Invalid("--host: a credential must be bound to the hosts it is for; give --host, or --provider")
 			}
 			for _, text := range settings {
 				name, value, ok := strings.Cut(text, "=")
 				if _, twice := req.Settings[name]; !ok || name == "" || twice {
-					return invalid("--set %q: must be NAME=TEXT, each name once", text)
+					return host.Invalid("--set %q: must be NAME=TEXT, each name once", text)
 				}
 				if req.Settings == nil {
 					req.Settings = map[string]string{}
@@ -134,23 +123,10 @@ func (h Host) ls() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the credentials that you may see", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := c.Credentials(ctx)
-				if err != nil {
-					return err
-				}
-				if h.JSON() {
-					if list == nil {
-						list = []api.Credential{}
-					}
-					return h.Print(api.CredentialList{Credentials: list})
-				}
-				rows := make([][]string, 0, len(list))
-				for _, c := range list {
-					rows = append(rows, []string{c.Name, c.Owner, state(c), carrying(c), binding(c), c.Env, age(&c.Created), age(c.LastUsed)})
-				}
-				return show.Table(h.Out, []string{"CREDENTIAL", "OWNER", "STATE", "KIND", "BOUND TO", "VARIABLE", "AGE", "USED"}, rows)
-			})
+			return host.List(cmd.Context(), h.Host, (*client.Client).Credentials, func(list []api.Credential) any { return api.CredentialList{Credentials: list} },
+				[]string{"CREDENTIAL", "OWNER", "STATE", "KIND", "BOUND TO", "VARIABLE", "AGE", "USED"}, func(c api.Credential) []string {
+					return []string{c.Name, c.Owner, state(c), carrying(c), binding(c), c.Env, age(&c.Created), age(c.LastUsed)}
+				})
 		},
 	}
 }
@@ -164,7 +140,7 @@ func (h Host) end(verb, short string, remove bool) *cobra.Command {
 				return h.everything(cmd, args, everything, keys)
 			}
 			if len(args) != 1 {
-				return invalid("give the name of one credential")
+				return host.Invalid("give the name of one credential")
 			}
 			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				ask := c.RevokeCredential

@@ -8,13 +8,14 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // everything ends all that is lent, and tells what was not reached.
 func (h Host) everything(cmd *cobra.Command, args []string, all, keys bool) error {
 	if len(args) > 0 || !all {
-		return invalid("--all revokes every credential and takes no NAME; --keys goes with it")
+		return host.Invalid("--all revokes every credential and takes no NAME; --keys goes with it")
 	}
 	return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 		end, err := c.RevokeEverything(ctx, api.RevokeEverything{Keys: keys})

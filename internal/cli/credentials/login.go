@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 )
 
 // isLogin says whether a kind of credential is a login of a person's subscription,
@@ -23,7 +24,7 @@ func setLogin(req *api.CredentialRequest, dir string) error {
 	}
 	if dir != "" {
 		if !isLogin(req.Kind) {
-			return invalid("--dir: is for the kinds claude-login and codex-login")
+			return host.Invalid("--dir: is for the kinds claude-login and codex-login")
 		}
 		at, err := filepath.Abs(dir)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 )
 
 // maxValue bounds what is read. The server's own bound is lower and says so.
@@ -25,7 +27,7 @@ func (h Host) value(ctx context.Context, file string) (string, error) {
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return "", invalid("--from-file: %v", err)
+		return "", host.Invalid("--from-file: %v", err)
 	}
 	defer f.Close()
 	return read(f, "--from-file "+file)
@@ -34,14 +36,14 @@ func (h Host) value(ctx context.Context, file string) (string, error) {
 func read(from io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxValue+1))
 	if err != nil {
-		return "", invalid("%s: %v", what, err)
+		return "", host.Invalid("%s: %v", what, err)
 	}
 	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	switch {
 	case len(data) > maxValue:
-		return "", invalid("%s: too long for a credential", what)
+		return "", host.Invalid("%s: too long for a credential", what)
 	case text == "":
-		return "", invalid("%s: holds no value", what)
+		return "", host.Invalid("%s: holds no value", what)
 	}
 	return text, nil
 }
@@ -78,7 +80,7 @@ func (h Host) prompt(ctx context.Context, fd int) (string, error) {
 			return "", fmt.Errorf("terminal: %w", l.err)
 		}
 		if len(l.text) == 0 {
-			return "", invalid("no value was typed")
+			return "", host.Invalid("no value was typed")
 		}
 		return string(l.text), nil
 	case <-ctx.Done():

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 )
 
 // pseudo opens a terminal: what is written to person is typed at it.
@@ -83,7 +85,7 @@ func TestPromptDoesNotEcho(t *testing.T) {
 	}
 	got := make(chan answer, 1)
 	go func() {
-		v, err := Host{In: terminal, Err: &said}.value(context.WithoutCancel(t.Context()), "")
+		v, err := Host{host.Host{In: terminal, Err: &said}}.value(context.WithoutCancel(t.Context()), "")
 		got <- answer{v, err}
 	}()
 	until(t, "the echo to be off", func() bool { return strings.Contains(said.String(), "not shown") && !echoes(t, terminal) })
@@ -107,7 +109,7 @@ func TestInterruptedPromptRestoresTheTerminal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	got := make(chan error, 1)
 	go func() {
-		_, err := Host{In: terminal, Err: &said}.value(ctx, "")
+		_, err := Host{host.Host{In: terminal, Err: &said}}.value(ctx, "")
 		got <- err
 	}()
 	until(t, "the echo to be off", func() bool { return strings.Contains(said.String(), "not shown") && !echoes(t, terminal) })
@@ -122,7 +124,7 @@ func TestInterruptedPromptRestoresTheTerminal(t *testing.T) {
 
 func TestValueOfAnInput(t *testing.T) {
 	for in, want := range map[string]string{"a\n": "a", "a\r\n": "a", "a": "a", " a \n": " a ", "a\n\n": "a\n", "\n": "", "": "", strings.Repeat("a", maxValue+1): ""} {
-		got, err := Host{In: strings.NewReader(in)}.value(t.Context(), "")
+		got, err := Host{host.Host{In: strings.NewReader(in)}}.value(t.Context(), "")
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("%.20q: %.20q, %v", in, got, err)
 		}

@@ -16,19 +16,14 @@ import (
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
 	archive "github.com/cofferdam/cofferdam/internal/audit/evidence"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server, Stay one that takes its time.
-	Ask    func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	Stay   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON   func() bool                        // one document is wanted
-	Print  func(v any) error                  // prints it
-	Keys   func(all []string) (string, error) // reads public keys, one a line
-	Failed func() error                       // ends with 1 when what was to be said was said
-	Out    io.Writer
+	host.Host
+	Keys func(all []string) (string, error) // reads public keys, one a line
 }
 
 // Commands returns the commands.
@@ -73,23 +68,10 @@ func (h Host) frozen() *cobra.Command {
 	return &cobra.Command{
 		Use: "frozen", Short: "List the sandboxes that are kept as evidence", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := c.FrozenSandboxes(ctx)
-				if err != nil {
-					return err
-				}
-				if h.JSON() {
-					if list == nil {
-						list = []api.FrozenSandbox{}
-					}
-					return h.Print(api.FrozenList{Sandboxes: list})
-				}
-				rows := make([][]string, 0, len(list))
-				for _, f := range list {
-					rows = append(rows, []string{f.Sandbox, f.Task, f.Worker, f.FrozenAt.Local().Format(time.DateTime), f.By, f.Reason})
-				}
-				return show.Table(h.Out, []string{"SANDBOX", "TASK", "WORKER", "FROZEN", "BY", "REASON"}, rows)
-			})
+			return host.List(cmd.Context(), h.Host, (*client.Client).FrozenSandboxes, func(list []api.FrozenSandbox) any { return api.FrozenList{Sandboxes: list} },
+				[]string{"SANDBOX", "TASK", "WORKER", "FROZEN", "BY", "REASON"}, func(f api.FrozenSandbox) []string {
+					return []string{f.Sandbox, f.Task, f.Worker, f.FrozenAt.Local().Format(time.DateTime), f.By, f.Reason}
+				})
 		},
 	}
 }
@@ -118,7 +100,7 @@ that are given, and every byte against the manifest. Give keys that were kept el
 				return h.check(args[0], keys)
 			}
 			if out == "" {
-				return invalid("-o FILE is needed: where the archive goes")
+				return host.Invalid("-o FILE is needed: where the archive goes")
 			}
 			return h.Stay(cmd.Context(), func(ctx context.Context, c *client.Client) error { return h.export(ctx, c, args[0], out) })
 		},
@@ -130,10 +112,6 @@ that are given, and every byte against the manifest. Give keys that were kept el
 	return cmd
 }
 
-func invalid(format string, args ...any) error {
-	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
-}
-
 // exported is what export tells.
 type exported struct {
 	File string `json:"file"`
@@ -143,7 +121,7 @@ type exported struct {
 // export writes the archive whole or not at all, and over nothing.
 func (h Host) export(ctx context.Context, c *client.Client, id, file string) error {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-		return invalid("-o %s: it is there already; evidence is written over nothing", file)
+		return host.Invalid("-o %s: it is there already; evidence is written over nothing", file)
 	}
 	from, err := c.Evidence(ctx, id)
 	if err != nil {
@@ -153,7 +131,7 @@ func (h Host) export(ctx context.Context, c *client.Client, id, file string) err
 	part := file + ".part"
 	to, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return invalid("-o %s: %v", file, err)
+		return host.Invalid("-o %s: %v", file, err)
 	}
 	defer os.Remove(part) // fails once it is linked and removed
 	n, err := io.Copy(to, from)
@@ -161,7 +139,7 @@ func (h Host) export(ctx context.Context, c *client.Client, id, file string) err
 		return fmt.Errorf("the archive broke off: %w", err)
 	}
 	if err := os.Link(part, file); err != nil {
-		return invalid("-o %s: %v", file, err)
+		return host.Invalid("-o %s: %v", file, err)
 	}
 	if h.JSON() {
 		return h.Print(exported{file, n})
@@ -177,7 +155,7 @@ func (h Host) check(file string, all []string) error {
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return invalid("%v", err)
+		return host.Invalid("%v", err)
 	}
 	defer f.Close()
 	report := archive.Verify(keys, f)

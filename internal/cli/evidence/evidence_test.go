@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 )
 
 // TestExport: an archive is written whole or not at all, and over nothing.
@@ -42,8 +43,11 @@ func TestExport(t *testing.T) {
 			return work(ctx, c)
 		}
 		cmd := Host{
-			Ask: work, Stay: work, JSON: func() bool { return false }, Print: func(any) error { return nil }, Out: &b,
-			Keys: func([]string) (string, error) { return "x+00000000+AAAA", nil }, Failed: func() error { return errors.New("not verified") },
+			Host: host.Host{
+				Ask: work, Stay: work, JSON: func() bool { return false }, Print: func(any) error { return nil }, Out: &b,
+				Failed: func() error { return errors.New("not verified") },
+			},
+			Keys: func([]string) (string, error) { return "x+00000000+AAAA", nil },
 		}.evidence()
 		cmd.SetArgs(args)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

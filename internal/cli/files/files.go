@@ -17,19 +17,15 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server, Stay work that takes time.
-	Ask, Stay func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON      func() bool       // one document is wanted
-	Print     func(v any) error // prints it
-	Usage     func(format string, args ...any) error
-	Terminal  func() bool // Out is one: what a file holds is shown escaped
-	In        io.Reader
-	Out       io.Writer
+	host.Host
+	Usage    func(format string, args ...any) error
+	Terminal func() bool // Out is one: what a file holds is shown escaped
 }
 
 var sandboxID = regexp.MustCompile(`^sb-[a-z2-7]{16}$`)

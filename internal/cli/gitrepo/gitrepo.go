@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/cofferdam/cofferdam/api"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 )
 
 // scpLike is git's other way of writing an ssh URL.
@@ -29,16 +30,16 @@ var scpLike = regexp.MustCompile(`^[^/]+@[^/]+:`)
 func Remote(repo string) (bool, error) {
 	if !strings.Contains(repo, "://") {
 		if scpLike.MatchString(repo) {
-			return false, invalid("--repo %s: only https:// URLs can be cloned inside; give the repository's https URL, or the path of a clone", repo)
+			return false, host.Invalid("--repo %s: only https:// URLs can be cloned inside; give the repository's https URL, or the path of a clone", repo)
 		}
 		return false, nil
 	}
 	u, err := url.Parse(repo)
 	switch {
 	case err != nil || u.Scheme != "https" || u.Host == "":
-		return false, invalid("--repo %s: only https:// URLs can be cloned inside; or give the path of a clone", repo)
+		return false, host.Invalid("--repo %s: only https:// URLs can be cloned inside; or give the path of a clone", repo)
 	case u.User != nil:
-		return false, invalid("--repo: the URL holds a user or a password, which would go into the record; leave it out")
+		return false, host.Invalid("--repo: the URL holds a user or a password, which would go into the record; leave it out")
 	}
 	return true, nil
 }
@@ -82,10 +83,6 @@ func Open(ctx context.Context, path string) (*Repository, error) {
 		return nil, refused("--repo %s: is a shallow clone, whose history can't be sent; run `git fetch --unshallow` in it first", path)
 	}
 	return r, nil
-}
-
-func invalid(format string, args ...any) error {
-	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
 }
 
 func refused(format string, args ...any) error {
@@ -166,7 +163,7 @@ func (r *Repository) Resolve(ctx context.Context, ref string) (Source, error) {
 		return s, nil
 	}
 	if strings.HasPrefix(ref, "-") {
-		return s, invalid("--ref %s: not the name of a branch, a tag or a commit", ref)
+		return s, host.Invalid("--ref %s: not the name of a branch, a tag or a commit", ref)
 	}
 	commit, err := r.run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {

@@ -6,29 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server.
-	Ask   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON  func() bool       // one document is wanted
-	Print func(v any) error // prints it
+	host.Host
 	// Save keeps a new token in the configuration that was used.
 	Save func(token string) error
 	// Renew has a key made anew while nothing runs; Renewable says of which it can.
 	Renew     func(data, name string) error
 	Renewable func(name string) bool
-	Failed    func() error // ends with 1 when what was to be said was said
-	Out       io.Writer
 }
 
 // Commands returns the commands.
@@ -38,36 +33,25 @@ func (h Host) ls() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the keys: where they are, for what, when they were made anew; never a key", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := c.Keys(ctx)
-				if err != nil {
-					return err
-				}
-				if h.JSON() {
-					if list == nil {
-						list = []api.Key{}
-					}
-					return h.Print(api.KeyList{Keys: list})
-				}
-				rows := make([][]string, 0, len(list))
-				for _, k := range list {
-					rotated := "never"
-					if k.RotatedAt != nil {
-						rotated = moment(k.RotatedAt) + " by " + k.RotatedBy
-					}
-					id := k.ID
-					if len(id) > 16 {
-						id = id[:16]
-					}
-					if k.Problem != "" {
-						id = "PROBLEM: " + k.Problem
-					}
-					rows = append(rows, []string{k.Name, id, moment(k.MadeAt), rotated, k.Rotation, k.For, k.Where})
-				}
-				return show.Table(h.Out, []string{"KEY", "ID", "MADE", "ROTATED", "ROTATES", "FOR", "WHERE"}, rows)
-			})
+			return host.List(cmd.Context(), h.Host, (*client.Client).Keys, func(list []api.Key) any { return api.KeyList{Keys: list} },
+				[]string{"KEY", "ID", "MADE", "ROTATED", "ROTATES", "FOR", "WHERE"}, row)
 		},
 	}
+}
+
+func row(k api.Key) []string {
+	rotated := "never"
+	if k.RotatedAt != nil {
+		rotated = moment(k.RotatedAt) + " by " + k.RotatedBy
+	}
+	id := k.ID
+	if len(id) > 16 {
+		id = id[:16]
+	}
+	if k.Problem != "" {
+		id = "PROBLEM: " + k.Problem
+	}
+	return []string{k.Name, id, moment(k.MadeAt), rotated, k.Rotation, k.For, k.Where}
 }
 
 func moment(t *time.Time) string {
@@ -111,7 +95,7 @@ A key that is "stopped" is made anew while nothing runs: give the data folder.`,
 			}
 			switch {
 			case o.all == (name != ""):
-				return invalid("give the name of one key, or --all")
+				return host.Invalid("give the name of one key, or --all")
 			case o.data != "":
 				return h.stopped(o.data, name)
 			}
@@ -139,14 +123,10 @@ A key that is "stopped" is made anew while nothing runs: give the data folder.`,
 	return cmd
 }
 
-func invalid(format string, args ...any) error {
-	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
-}
-
 // stopped makes a key anew that nothing may use meanwhile.
 func (h Host) stopped(data, name string) error {
 	if !h.Renewable(name) {
-		return invalid("--data: %q is made anew while the platform runs, or not at all; leave --data out (see cofferdam key ls)", name)
+		return host.Invalid("--data: %q is made anew while the platform runs, or not at all; leave --data out (see cofferdam key ls)", name)
 	}
 	if err := h.Renew(data, name); err != nil {
 		return err
@@ -175,7 +155,7 @@ type left struct {
 // are new the better. The tokens come last, since the one that asks is among them.
 func (h Host) rotateAll(ctx context.Context, c *client.Client, req api.KeyRotation) error {
 	if req.User != "" {
-		return invalid("--user goes with tokens; name that key")
+		return host.Invalid("--user goes with tokens; name that key")
 	}
 	list, err := c.Keys(ctx)
 	if err != nil {

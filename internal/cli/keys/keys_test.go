@@ -11,6 +11,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 )
 
 // server answers as the platform does: vault goes, lost does not.
@@ -42,18 +43,19 @@ func run(t *testing.T, url string, args ...string) (out, saved, renewed string, 
 	t.Helper()
 	var b bytes.Buffer
 	h := Host{
-		Ask: func(ctx context.Context, work func(context.Context, *client.Client) error) error {
-			c, err := client.New(url, "cfd_old")
-			if err != nil {
-				return err
-			}
-			return work(ctx, c)
+		Host: host.Host{
+			Ask: func(ctx context.Context, work func(context.Context, *client.Client) error) error {
+				c, err := client.New(url, "cfd_old")
+				if err != nil {
+					return err
+				}
+				return work(ctx, c)
+			},
+			JSON: func() bool { return false }, Print: func(any) error { return nil }, Out: &b, Failed: func() error { return errors.New("failed") },
 		},
-		JSON: func() bool { return false }, Print: func(any) error { return nil }, Out: &b,
 		Save:      func(token string) error { saved = token; return nil },
 		Renew:     func(data, name string) error { renewed = data + " " + name; return nil },
 		Renewable: func(name string) bool { return name == "engine-token" },
-		Failed:    func() error { return errors.New("failed") },
 	}
 	for _, cmd := range Commands(h) {
 		if cmd.Name() != args[0] {

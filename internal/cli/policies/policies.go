@@ -13,18 +13,15 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server.
-	Ask    func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON   func() bool                       // one document is wanted
-	Print  func(v any) error                 // prints it
+	host.Host
 	Read   func(path string) (string, error) // the text of a policy file; "-" is the standard input
 	Failed func() error                      // ends the program as examples that don't hold do
-	Out    io.Writer
 }
 
 // Commands returns the commands.

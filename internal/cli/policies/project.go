@@ -10,6 +10,7 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
@@ -75,20 +76,10 @@ func (h Host) projectLs() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the projects that have a layer", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := c.Projects(ctx)
-				if err != nil {
-					return err
-				}
-				if h.JSON() {
-					return h.Print(api.ProjectList{Projects: append([]api.Project{}, list...)})
-				}
-				rows := make([][]string, 0, len(list))
-				for _, p := range list {
-					rows = append(rows, []string{p.Name, p.By, p.At.Local().Format(time.DateTime), p.Digest})
-				}
-				return show.Table(h.Out, []string{"PROJECT", "SET BY", "AT", "DIGEST"}, rows)
-			})
+			return host.List(cmd.Context(), h.Host, (*client.Client).Projects, func(list []api.Project) any { return api.ProjectList{Projects: list} },
+				[]string{"PROJECT", "SET BY", "AT", "DIGEST"}, func(p api.Project) []string {
+					return []string{p.Name, p.By, p.At.Local().Format(time.DateTime), p.Digest}
+				})
 		},
 	}
 }

@@ -3,7 +3,6 @@
 package receipts
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cofferdam/cofferdam/api"
-	"github.com/cofferdam/cofferdam/client"
 	"github.com/cofferdam/cofferdam/internal/audit"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
@@ -31,18 +30,7 @@ type options struct {
 
 // Host is what the command is part of.
 type Host struct {
-	// Ask runs one short question to the server; needed for Key only.
-	Ask    func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON   func() bool       // one document is wanted
-	Print  func(v any) error // prints it
-	Failed func() error      // ends with 1 when what was to be said was said
-	In     io.Reader
-	Out    io.Writer
-}
-
-// invalid is a command line that can't be carried out.
-func invalid(format string, args ...any) error {
-	return &api.Problem{Code: "input.invalid", Detail: fmt.Sprintf(format, args...)}
+	host.Host
 }
 
 // Verify returns the command.
@@ -87,12 +75,12 @@ func (h Host) verify(o options) error {
 		return err
 	}
 	if len(o.receipts) == 0 && o.log == "" {
-		return invalid("nothing to verify; give a receipt, or an export with --log")
+		return host.Invalid("nothing to verify; give a receipt, or an export with --log")
 	}
 	known := audit.VerifyOptions{}
 	if o.checkpoint != "" {
 		if o.log == "" {
-			return invalid("--checkpoint is compared with an export; give it with --log")
+			return host.Invalid("--checkpoint is compared with an export; give it with --log")
 		}
 		text, err := readBounded(o.checkpoint, h.In)
 		if err != nil {
@@ -100,7 +88,7 @@ func (h Host) verify(o options) error {
 		}
 		trusted, err := audit.ParseCheckpoint(key, text)
 		if err != nil {
-			return invalid("--checkpoint %s: %v", o.checkpoint, err)
+			return host.Invalid("--checkpoint %s: %v", o.checkpoint, err)
 		}
 		known.Trusted = &trusted
 	}
@@ -112,7 +100,7 @@ func (h Host) verify(o options) error {
 		}
 		report, err := audit.VerifyReceipt(key, bundle)
 		if err != nil {
-			return invalid("--key: %v", err)
+			return host.Invalid("--key: %v", err)
 		}
 		known.Receipts = append(known.Receipts, bundle)
 		all = append(all, verified{file, report.OK(), report})
@@ -120,12 +108,12 @@ func (h Host) verify(o options) error {
 	if o.log != "" {
 		f, err := os.Open(o.log)
 		if err != nil {
-			return invalid("--log: %v", err)
+			return host.Invalid("--log: %v", err)
 		}
 		defer f.Close()
 		report, err := audit.VerifyLog(key, f, known)
 		if err != nil {
-			return invalid("--log %s: %v", o.log, err)
+			return host.Invalid("--log %s: %v", o.log, err)
 		}
 		all = append(all, verified{o.log, report.OK(), report})
 	}
@@ -151,14 +139,14 @@ func Keys(all []string) (string, error) {
 // readKey takes the key itself, or reads it from a file.
 func readKey(key string) (string, error) {
 	if key == "" {
-		return "", invalid("--key is needed: the public key that was kept since the installation was made (cofferdam audit key)")
+		return "", host.Invalid("--key is needed: the public key that was kept since the installation was made (cofferdam audit key)")
 	}
 	data, err := os.ReadFile(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && strings.Count(key, "+") >= 2:
 		return key, nil
 	case err != nil:
-		return "", invalid("--key: neither a key nor a file that can be read: %v", err)
+		return "", host.Invalid("--key: neither a key nor a file that can be read: %v", err)
 	}
 	return strings.TrimSpace(string(data)), nil
 }
@@ -168,14 +156,14 @@ func readBounded(file string, in io.Reader) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, invalid("%v", err)
+			return nil, host.Invalid("%v", err)
 		}
 		defer f.Close()
 		r = f
 	}
 	data, err := io.ReadAll(io.LimitReader(r, maxReceipt+1))
 	if err != nil {
-		return nil, invalid("%s: %v", file, err)
+		return nil, host.Invalid("%s: %v", file, err)
 	}
 	if len(data) > maxReceipt {
 		return nil, &api.Problem{Code: "limit.size", Detail: fmt.Sprintf("%s: larger than %d MiB", file, maxReceipt>>20)}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,16 +15,13 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server.
-	Ask   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON  func() bool       // one document is wanted
-	Print func(v any) error // prints it
-	Out   io.Writer
+	host.Host
 }
 
 // Commands returns the commands.

@@ -15,16 +15,13 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the command needs of the program around it.
 type Host struct {
-	// Stay runs work that takes time and outlives a restart of the server.
-	Stay  func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON  func() bool       // one document is wanted
-	Print func(v any) error // prints it
-	Out   io.Writer
+	host.Host
 }
 
 type options struct {

@@ -5,7 +5,6 @@ package workers
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -13,16 +12,13 @@ import (
 
 	"github.com/cofferdam/cofferdam/api"
 	"github.com/cofferdam/cofferdam/client"
+	"github.com/cofferdam/cofferdam/internal/cli/host"
 	"github.com/cofferdam/cofferdam/internal/cli/show"
 )
 
 // Host is what the commands are part of.
 type Host struct {
-	// Ask runs one short question to the server.
-	Ask   func(ctx context.Context, work func(context.Context, *client.Client) error) error
-	JSON  func() bool       // one document is wanted
-	Print func(v any) error // prints it
-	Out   io.Writer
+	host.Host
 }
 
 // Commands returns the commands.
@@ -43,35 +39,24 @@ func (h Host) ls() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the workers", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := c.Workers(ctx)
-				if err != nil {
-					return err
-				}
-				if h.JSON() {
-					if list == nil {
-						list = []api.Worker{}
-					}
-					return h.Print(api.WorkerList{Workers: list})
-				}
-				rows := make([][]string, 0, len(list))
-				for _, w := range list {
-					mark, seen := "-", "never"
-					if w.Mark != nil {
-						mark = w.Mark.State + " by " + w.Mark.By
-						if w.Mark.Reason != "" {
-							mark += ": " + w.Mark.Reason
-						}
-					}
-					if w.SeenAt != nil {
-						seen = show.Span(time.Since(*w.SeenAt))
-					}
-					rows = append(rows, []string{w.Name, w.State, mark, strconv.Itoa(w.Sandboxes), w.Version, seen})
-				}
-				return show.Table(h.Out, []string{"WORKER", "STATE", "MARK", "SANDBOXES", "VERSION", "SEEN"}, rows)
-			})
+			return host.List(cmd.Context(), h.Host, (*client.Client).Workers, func(list []api.Worker) any { return api.WorkerList{Workers: list} },
+				[]string{"WORKER", "STATE", "MARK", "SANDBOXES", "VERSION", "SEEN"}, row)
 		},
 	}
+}
+
+func row(w api.Worker) []string {
+	mark, seen := "-", "never"
+	if w.Mark != nil {
+		mark = w.Mark.State + " by " + w.Mark.By
+		if w.Mark.Reason != "" {
+			mark += ": " + w.Mark.Reason
+		}
+	}
+	if w.SeenAt != nil {
+		seen = show.Span(time.Since(*w.SeenAt))
+	}
+	return []string{w.Name, w.State, mark, strconv.Itoa(w.Sandboxes), w.Version, seen}
 }
 
 func (h Host) mark(verb, state, short, long string) *cobra.Command {
