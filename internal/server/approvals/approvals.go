@@ -5,7 +5,6 @@ package approvals
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/server/operation"
 	"github.com/cofferdam/cofferdam/internal/server/translate"
+	"github.com/cofferdam/cofferdam/internal/server/turns"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -33,32 +33,20 @@ type Connections interface {
 	Ask(ctx context.Context, h task.Held, id string, wait time.Duration) (approval.Answer, error)
 }
 
-// Machines knows where sandboxes are. Implemented by fleet.
-type Machines interface {
-	// Holds says whether the sandbox is on a worker of the subject.
-	Holds(ctx context.Context, sandbox, subject string) (bool, error)
-}
-
-const (
-	turn      = 20 * time.Second // that a gateway's question waits before it is asked again
-	holdsWait = 10 * time.Second
-	listMost  = 1000
-	turnsMost = 2048 // of gateways, at one time
-)
+const listMost = 1000
 
 // Desk answers what is asked of the inbox. All fields but the last are required.
 type Desk struct {
 	Inbox       Inbox
 	Connections Connections
-	Machines    Machines
 	Log         *slog.Logger
 
-	turns chan struct{}
+	turns *turns.Turns
 }
 
 // New returns a desk.
-func New(i Inbox, c Connections, m Machines, log *slog.Logger) *Desk {
-	return &Desk{Inbox: i, Connections: c, Machines: m, Log: log, turns: make(chan struct{}, turnsMost)}
+func New(i Inbox, c Connections, m turns.Machines, log *slog.Logger) *Desk {
+	return &Desk{Inbox: i, Connections: c, Log: log, turns: turns.New(m, log)}
 }
 
 // Describe registers the operations.
@@ -201,27 +189,13 @@ type askOutput struct{ Body api.AskAnswer }
 
 // ask answers a gateway. The sandbox must be on the gateway's own machine.
 func (d *Desk) ask(ctx context.Context, in *askInput) (*askOutput, error) {
-	select {
-	case d.turns <- struct{}{}:
-		defer func() { <-d.turns }()
-	default:
-		return nil, task.Fail(task.InfraControlAway, "too many connections wait; ask again", nil)
+	end, err := d.turns.Begin(ctx, in.Body.Sandbox)
+	if err != nil {
+		return nil, err
 	}
-	p, r := operation.Who(ctx), in.Body
-	looking, cancel := context.WithTimeout(ctx, holdsWait)
-	holds, err := d.Machines.Holds(looking, r.Sandbox, p.User)
-	cancel()
-	switch {
-	case err == nil && !holds:
-		// A worker that is not back after a restart of ours holds nothing yet.
-		return nil, task.Fail(task.InfraControlAway, "this sandbox is not known to be on the gateway's machine at this moment", nil)
-	case task.ReasonOf(err) == task.InputNotFound || task.ReasonOf(err) == task.InputInvalid:
-		d.Log.WarnContext(ctx, "a gateway asked for a sandbox that is nowhere", "sandbox", fmt.Sprintf("%.64q", r.Sandbox), "gateway", p.User)
-		return nil, task.Fail(task.PolicyDenied, "there is no such sandbox", nil)
-	case err != nil:
-		return nil, task.Fail(task.InfraControlAway, "which machine has the sandbox can't be known at this moment", err)
-	}
-	a, err := d.Connections.Ask(ctx, task.Held{Sandbox: r.Sandbox, Use: r.Use, EgressAsk: task.EgressAsk(r.Egress)}, r.Approval, turn)
+	defer end()
+	r := in.Body
+	a, err := d.Connections.Ask(ctx, task.Held{Sandbox: r.Sandbox, Use: r.Use, EgressAsk: task.EgressAsk(r.Egress)}, r.Approval, turns.Length)
 	if err != nil {
 		return nil, err
 	}

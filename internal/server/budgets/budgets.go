@@ -15,6 +15,7 @@ import (
 	"github.com/cofferdam/cofferdam/internal/budget"
 	"github.com/cofferdam/cofferdam/internal/identity"
 	"github.com/cofferdam/cofferdam/internal/server/operation"
+	"github.com/cofferdam/cofferdam/internal/server/turns"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -34,30 +35,17 @@ type Tasks interface {
 	Task(ctx context.Context, id string) (task.Task, error)
 }
 
-// Machines says where sandboxes are.
-type Machines interface {
-	// Holds says whether a sandbox is on a machine of the user's worker.
-	Holds(ctx context.Context, sandbox, user string) (bool, error)
-}
-
-const (
-	turn      = 20 * time.Second
-	holdsWait = 10 * time.Second
-	turnsMost = 2048 // of gateways, at one time
-)
-
 // Desk answers. Its fields are set by New.
 type Desk struct {
-	keeper   Keeper
-	tasks    Tasks
-	machines Machines
-	log      *slog.Logger
-	turns    chan struct{}
+	keeper Keeper
+	tasks  Tasks
+	log    *slog.Logger
+	turns  *turns.Turns
 }
 
 // New returns a desk.
-func New(k Keeper, t Tasks, m Machines, log *slog.Logger) *Desk {
-	return &Desk{keeper: k, tasks: t, machines: m, log: log, turns: make(chan struct{}, turnsMost)}
+func New(k Keeper, t Tasks, m turns.Machines, log *slog.Logger) *Desk {
+	return &Desk{keeper: k, tasks: t, log: log, turns: turns.New(m, log)}
 }
 
 // Describe registers the operations.
@@ -262,20 +250,12 @@ type askOutput struct{ Body api.SpendAnswer }
 
 // ask answers a gateway. The sandbox must be on the gateway's own machine.
 func (d *Desk) ask(ctx context.Context, in *askInput) (*askOutput, error) {
-	select {
-	case d.turns <- struct{}{}:
-		defer func() { <-d.turns }()
-	default:
-		return nil, task.Fail(task.InfraControlAway, "too many requests to models wait; ask again", nil)
+	end, err := d.turns.Begin(ctx, in.Body.Sandbox)
+	if err != nil {
+		return nil, err
 	}
-	looking, cancel := context.WithTimeout(ctx, holdsWait)
-	holds, err := d.machines.Holds(looking, in.Body.Sandbox, operation.Who(ctx).User)
-	cancel()
-	if err != nil || !holds {
-		// A worker that is not back after a restart of ours holds nothing yet.
-		return nil, task.Fail(task.InfraControlAway, "this sandbox is not known to be on the gateway's machine at this moment", err)
-	}
-	a, err := d.keeper.Ask(ctx, in.Body.Sandbox, in.Body.Counted, turn)
+	defer end()
+	a, err := d.keeper.Ask(ctx, in.Body.Sandbox, in.Body.Counted, turns.Length)
 	if err != nil {
 		return nil, err
 	}
