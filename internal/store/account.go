@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/cofferdam/cofferdam/internal/audit"
+	"github.com/cofferdam/cofferdam/internal/store/table"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -206,7 +207,7 @@ func (v view) Account(taskID string) (audit.Account, error) {
 		return audit.Account{}, err
 	}
 	account := audit.Account{Task: t, Stages: []audit.StageRun{}, Sandboxes: []audit.SandboxUse{}}
-	if started := optional(row.StartedAt); started != nil {
+	if started := table.Optional(row.StartedAt); started != nil {
 		account.StartedAt = *started
 	}
 	var stages []stageRow

@@ -7,6 +7,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/cofferdam/cofferdam/internal/store/table"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -55,7 +56,7 @@ func (s *Store) Events(ctx context.Context, taskID string, after int64, limit in
 		if err != nil {
 			return nil, s.failure("read events", fmt.Errorf("event %d of %q: %w", r.Seq, r.Task, err))
 		}
-		out = append(out, task.Event{Seq: r.Seq, Task: r.Task, Time: moment(r.Time), Type: r.Type, Data: data})
+		out = append(out, task.Event{Seq: r.Seq, Task: r.Task, Time: table.Moment(r.Time), Type: r.Type, Data: data})
 	}
 	return out, nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cofferdam/cofferdam/internal/stage"
+	"github.com/cofferdam/cofferdam/internal/store/table"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -191,7 +192,7 @@ func TestFailuresPassContextsOn(t *testing.T) {
 	if err := s.logFailure("x", &fs.PathError{Err: syscall.ENOSPC}); !strings.Contains(err.Error(), "full") {
 		t.Errorf("got %v", err)
 	}
-	if got := moment(time.Unix(5, 6).UnixNano()); !got.Equal(time.Unix(5, 6)) || got.Location() != time.UTC {
+	if got := table.Moment(time.Unix(5, 6).UnixNano()); !got.Equal(time.Unix(5, 6)) || got.Location() != time.UTC {
 		t.Errorf("got %v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/cofferdam/cofferdam/internal/store/table"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -22,7 +23,7 @@ type projectRow struct {
 }
 
 func (r projectRow) project() task.Project {
-	return task.Project{Name: r.Name, Text: r.Text, Digest: task.Digest(r.Digest), By: r.SetBy, At: moment(r.SetAt)}
+	return task.Project{Name: r.Name, Text: r.Text, Digest: task.Digest(r.Digest), By: r.SetBy, At: table.Moment(r.SetAt)}
 }
 
 // SetProject keeps a project's policy layer in place of the one of that name.

@@ -13,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/cofferdam/cofferdam/internal/store/spending"
+	"github.com/cofferdam/cofferdam/internal/store/table"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -29,7 +30,7 @@ type removedRow struct {
 }
 
 func (r removedRow) removed() task.Removed {
-	return task.Removed{Task: r.Task, Owner: r.Owner, By: r.RemovedBy, At: moment(r.RemovedAt)}
+	return task.Removed{Task: r.Task, Owner: r.Owner, By: r.RemovedBy, At: table.Moment(r.RemovedAt)}
 }
 
 type looseBlobRow struct {

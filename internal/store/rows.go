@@ -9,6 +9,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/cofferdam/cofferdam/internal/store/table"
 	"github.com/cofferdam/cofferdam/internal/task"
 )
 
@@ -62,14 +63,14 @@ func (r taskRow) task(now time.Time) (task.Task, error) {
 			BytesIn: r.BytesIn, BytesOut: r.BytesOut,
 			Model: task.ModelUsage{Requests: r.ModelRequests, Input: r.ModelInput, Output: r.ModelOutput, Cached: r.ModelCached},
 		},
-		CreatedAt: moment(r.CreatedAt), EndedAt: optional(r.EndedAt),
+		CreatedAt: table.Moment(r.CreatedAt), EndedAt: table.Optional(r.EndedAt),
 	}
 	if r.StartedAt != nil {
 		end := now
 		if t.EndedAt != nil {
 			end = *t.EndedAt
 		}
-		t.Usage.WallSeconds = max(0, end.Sub(moment(*r.StartedAt)).Seconds())
+		t.Usage.WallSeconds = max(0, end.Sub(table.Moment(*r.StartedAt)).Seconds())
 	}
 	if err := json.Unmarshal([]byte(r.Spec), &t.Spec); err != nil {
 		return task.Task{}, fmt.Errorf("spec of task %q: %w", r.ID, err)
@@ -103,7 +104,7 @@ type stageRow struct {
 func (r stageRow) stage() task.Stage {
 	s := task.Stage{
 		Name: task.StageName(r.Name), State: task.StageState(r.State), Reason: task.Reason(r.Reason), Text: r.Text,
-		Attempts: int(r.Starts), Sandbox: r.Sandbox, StartedAt: optional(r.StartedAt), EndedAt: optional(r.EndedAt),
+		Attempts: int(r.Starts), Sandbox: r.Sandbox, StartedAt: table.Optional(r.StartedAt), EndedAt: table.Optional(r.EndedAt),
 	}
 	if r.ExitCode != nil {
 		code := int(*r.ExitCode)
@@ -131,7 +132,7 @@ type outputRow struct {
 }
 
 func (r outputRow) output() (task.Output, error) {
-	o := task.Output{Name: r.Name, Kind: r.Kind, Digest: task.Digest(r.Digest), Size: r.Size, Flags: []string{}, Removed: optional(r.Removed)}
+	o := task.Output{Name: r.Name, Kind: r.Kind, Digest: task.Digest(r.Digest), Size: r.Size, Flags: []string{}, Removed: table.Optional(r.Removed)}
 	path, err := base64.StdEncoding.DecodeString(r.Path)
 	if err != nil {
 		return o, fmt.Errorf("path of output %q: %w", r.Name, err)
@@ -181,28 +182,6 @@ type ownerRow struct {
 	Sandbox string `bun:"sandbox,pk"`
 	Owner   string `bun:"owner"`
 	Digest  string `bun:"digest"`
-}
-
-type tokenRow struct {
-	bun.BaseModel `bun:"table:tokens"`
-
-	ID        string `bun:"id,pk"`
-	Owner     string `bun:"owner"`
-	Role      string `bun:"role"`
-	Note      string `bun:"note"`
-	Hash      string `bun:"hash"`
-	CreatedAt int64  `bun:"created_at"`
-	ExpiresAt *int64 `bun:"expires_at"`
-}
-
-func moment(ns int64) time.Time { return time.Unix(0, ns).UTC() }
-
-func optional(ns *int64) *time.Time {
-	if ns == nil {
-		return nil
-	}
-	t := moment(*ns)
-	return &t
 }
 
 func nanos(t *time.Time) *int64 {

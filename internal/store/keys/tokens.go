@@ -6,10 +6,11 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/cofferdam/cofferdam/internal/identity"
+	"github.com/cofferdam/cofferdam/internal/store/table"
 )
 
-// tokenRow is a row of tokens, which the store reads.
-type tokenRow struct {
+// TokenRow is a row of tokens.
+type TokenRow struct {
 	bun.BaseModel `bun:"table:tokens"`
 
 	ID        string `bun:"id,pk"`
@@ -21,11 +22,30 @@ type tokenRow struct {
 	ExpiresAt *int64 `bun:"expires_at"`
 }
 
+// TokenRowOf is the row of a token.
+func TokenRowOf(t identity.Token) TokenRow {
+	row := TokenRow{ID: t.ID, Owner: t.User, Role: string(t.Role), Note: t.Note, Hash: t.Hash, CreatedAt: t.CreatedAt.UnixNano()}
+	if !t.ExpiresAt.IsZero() {
+		ns := t.ExpiresAt.UnixNano()
+		row.ExpiresAt = &ns
+	}
+	return row
+}
+
+// Token is what the row says.
+func (r TokenRow) Token() identity.Token {
+	t := identity.Token{ID: r.ID, User: r.Owner, Role: identity.Role(r.Role), Note: r.Note, Hash: r.Hash, CreatedAt: table.Moment(r.CreatedAt)}
+	if r.ExpiresAt != nil {
+		t.ExpiresAt = table.Moment(*r.ExpiresAt)
+	}
+	return t
+}
+
 // ReplaceTokens forgets every token of a user (empty: everyone's) and keeps those
 // that were made in their place, in one transaction.
 func (r *Rows) ReplaceTokens(ctx context.Context, user string, made []identity.Token) error {
 	return r.base.Failure("replace tokens", r.base.Change(ctx, "", func(tx bun.Tx) error {
-		gone := tx.NewDelete().Model((*tokenRow)(nil)).Where("1 = 1")
+		gone := tx.NewDelete().Model((*TokenRow)(nil)).Where("1 = 1")
 		if user != "" {
 			gone = gone.Where("owner = ?", user)
 		}
@@ -33,11 +53,7 @@ func (r *Rows) ReplaceTokens(ctx context.Context, user string, made []identity.T
 			return err
 		}
 		for _, t := range made {
-			row := tokenRow{ID: t.ID, Owner: t.User, Role: string(t.Role), Note: t.Note, Hash: t.Hash, CreatedAt: t.CreatedAt.UnixNano()}
-			if !t.ExpiresAt.IsZero() {
-				ns := t.ExpiresAt.UnixNano()
-				row.ExpiresAt = &ns
-			}
+			row := TokenRowOf(t)
 			if _, err := tx.NewInsert().Model(&row).Exec(ctx); err != nil {
 				return err
 			}
