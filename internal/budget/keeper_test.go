@@ -122,7 +122,7 @@ func TestRaised(t *testing.T) {
 		answered <- a
 	}()
 	r.looks(func() bool {
-		if r.task(id).State != task.Waiting {
+		if !r.Waiting(t.Context(), id) { // the last step but the record
 			return true
 		}
 		if set, err := r.rows.Budget(t.Context(), task.BudgetTask, id); err == nil && set.Tokens == 0 {
